@@ -1,0 +1,5 @@
+"""``python -m resperturb`` is the same as the command ``resperturb``."""
+
+from resperturb.cli import main
+
+main()

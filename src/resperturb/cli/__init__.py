@@ -1,0 +1,56 @@
+"""The command line: parse, call the library, print. One module a command."""
+
+import importlib
+import sys
+from typing import Annotated
+
+import typer
+
+from resperturb.errors import ResperturbError
+
+# Each module offers `register(app)`; the order is the order of `resperturb --help`.
+COMMAND_MODULES: tuple[str, ...] = ()
+
+app = typer.Typer(
+    name="resperturb",
+    help="Train residual networks that leak less, attack them hard, and state honestly what may be claimed.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("resperturb"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _name in COMMAND_MODULES:
+    importlib.import_module(f"resperturb.cli.{_name}").register(app)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in one message, never in a traceback."""
+    try:
+        app()
+    except ResperturbError as error:
+        from resperturb.cli.output import fail
+
+        fail(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

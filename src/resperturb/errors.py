@@ -1,0 +1,17 @@
+"""The errors a user can cause. The command line prints their message and nothing else."""
+
+
+class ResperturbError(Exception):
+    """Something failed; the message says what, where, and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(ResperturbError, ValueError):
+    """The request itself is wrong: a bad parameter, a missing file, an unknown name.
+
+    >>> issubclass(UsageError, ValueError)
+    True
+    """
+
+    exit_code = 2
