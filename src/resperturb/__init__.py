@@ -6,10 +6,18 @@ The package is light to import: what a name needs is loaded when the name is fir
 import importlib
 from typing import Any
 
-_WHERE: dict[str, str] = {}
+_WHERE = {
+    "Additive": "resperturb.perturbation",
+    "Multiplicative": "resperturb.perturbation",
+    "junctions": "resperturb.junctions",
+    "noise_off": "resperturb.perturbation",
+    "perturb": "resperturb.perturbation",
+    "seeded_predictions": "resperturb.perturbation",
+    "strategy_of": "resperturb.perturbation",
+}
 _SUBPACKAGES = ("attacks", "auditing", "data", "models", "privacy", "report", "sde", "training")
 
-__all__ = [*_WHERE, *_SUBPACKAGES]  # noqa: PLE0604
+__all__ = [*_WHERE, *_SUBPACKAGES]
 
 
 def __getattr__(name: str) -> Any:
