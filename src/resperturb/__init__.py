@@ -10,8 +10,10 @@ _WHERE = {
     "Additive": "resperturb.perturbation",
     "Multiplicative": "resperturb.perturbation",
     "junctions": "resperturb.junctions",
+    "load": "resperturb.weights",
     "noise_off": "resperturb.perturbation",
     "perturb": "resperturb.perturbation",
+    "save": "resperturb.weights",
     "seeded_predictions": "resperturb.perturbation",
     "strategy_of": "resperturb.perturbation",
 }

@@ -1,0 +1,213 @@
+"""Weights on disk: safetensors that say what perturbs them, so that the noise travels with the weights.
+
+The metadata of the file holds one JSON record: the schema's version, the strategy and the names of the junctions it
+goes to. :func:`load` puts the noise back, and refuses a file that it does not understand before it touches the model.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.junctions import junctions
+from resperturb.perturbation import (
+    Additive,
+    Multiplicative,
+    Strategy,
+    perturb,
+    strategy_from_dict,
+    strategy_of,
+    strategy_to_dict,
+)
+
+SCHEMA = 1
+METADATA_KEY = "resperturb"
+SHOWN = 5
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a file says about its weights, besides the weights."""
+
+    schema: int
+    strategy: dict[str, Any]
+    junctions: list[str]
+
+
+def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Write the weights of ``model`` and what perturbs it to ``path``, whole or not at all.
+
+    A model that is compiled or data-parallel is saved under the names of the model inside.
+
+    >>> import tempfile, resperturb as rp
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> save(rp.perturb(rp.models.build("resnet8", num_classes=10), rp.Additive(gamma=0.5)), path)
+    >>> strategy_of(load(rp.models.build("resnet8", num_classes=10), path))
+    Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
+    """
+    model = _unwrapped(model)
+    record = Record(SCHEMA, strategy_to_dict(strategy_of(model)), [j.name for j in junctions(model) if j.noise])
+    # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
+    metadata = {METADATA_KEY: json.dumps(asdict(record), sort_keys=True)}
+    _write_atomically(Path(path), to_bytes(_tensors(model), metadata))
+
+
+def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], override: Strategy | None = None) -> M:
+    """Read what :func:`save` wrote into a model of the same shape, and return the model with its noise in place.
+
+    ``model_or_factory`` is a model, or a function that builds one. A bare model gets the file's perturbation; one
+    that is perturbed already must be perturbed as the file says. ``override`` takes the place of the file's strategy.
+    Pickles are refused unread. Whatever is wrong with the file, the model is left as it was.
+    """
+    if override is not None and not isinstance(override, Additive | Multiplicative):
+        raise UsageError(f"override must be an Additive or a Multiplicative strategy, not {override!r}.")
+    path = Path(path)
+    record, tensors = _read(path)
+    strategy = strategy_from_dict(record.strategy) if override is None else override
+    model: M = model_or_factory if isinstance(model_or_factory, nn.Module) else model_or_factory()  # type: ignore[assignment]
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"load needs a model or a function that returns one, not {model!r}.")
+    inner = _unwrapped(model)
+    _check_tensors(path, inner, tensors)
+    present = strategy_of(inner)
+    if present is not None and present != strategy:
+        raise UsageError(
+            f"{path} was saved with {_described(strategy_from_dict(record.strategy))}, and the model is perturbed by "
+            f"{present}; load into an unperturbed model, or say override={present} if that is what you want."
+        )
+    if present is None and strategy is not None:
+        names = [junction.name for junction in junctions(inner)]
+        if override is None and names != record.junctions:
+            raise UsageError(
+                f"{path} has noise at the junctions {_listed(record.junctions)}, and the model's are "
+                f"{_listed(names)}; is it the same architecture?"
+            )
+        perturb(inner, strategy)
+    inner.load_state_dict(tensors)
+    return model
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside ``torch.compile`` and data parallelism, whose names are the user's own."""
+    while True:
+        if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise UsageError(f"{name!r} in the state of the model is no tensor, and safetensors hold only tensors.")
+        value = value.detach().cpu().contiguous()
+        address = value.untyped_storage().data_ptr()
+        # Tied weights are written once under each name: safetensors cannot share, and a tied model loads both.
+        tensors[name] = value.clone() if address in memory else value
+        memory.add(address)
+    return tensors
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot save to {path}: the folder {path.parent} does not exist.")
+    if path.is_dir():
+        raise UsageError(f"cannot save to {path}: it is a folder; name a file in it.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise ResperturbError(f"cannot save to {path}: {error.strerror or error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[Record, dict[str, Tensor]]:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path} to load.")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+        if start.startswith((b"PK", b"\x80")):
+            raise UsageError(
+                f"{path} is a pickle (as torch.save writes), which can run code when it is read; it was not read. "
+                "Save the model with resperturb.save."
+            )
+        with safe_open(path, framework="pt") as file:
+            record = _record(path, (file.metadata() or {}).get(METADATA_KEY))
+            return record, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise UsageError(f"{path} is not a whole safetensors file ({error}); was it cut short?") from error
+    except OSError as error:
+        raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def _record(path: Path, text: str | None) -> Record:
+    if text is None:
+        raise UsageError(
+            f"{path} does not say what perturbs it, so resperturb.save did not write it; read it with safetensors, "
+            "then load_state_dict, then perturb."
+        )
+    try:
+        fields = json.loads(text)
+        schema = fields["schema"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} has an unreadable perturbation record; it is damaged.") from error
+    if schema != SCHEMA:
+        raise UsageError(
+            f"{path} has schema {schema!r}, and this resperturb reads schema {SCHEMA}; update resperturb."
+        )
+    strategy, names = fields.get("strategy"), fields.get("junctions")
+    if (
+        not isinstance(strategy, dict)
+        or not isinstance(names, list)
+        or fields.keys() != Record.__annotations__.keys()
+    ):
+        raise UsageError(f"{path} has an unreadable perturbation record; it is damaged.")
+    strategy_from_dict(strategy)
+    return Record(schema, strategy, names)
+
+
+def _check_tensors(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    own = model.state_dict()
+    if missing := sorted(own.keys() - tensors.keys()):
+        raise UsageError(f"{path} lacks weights of {type(model).__name__}: {_listed(missing)}.")
+    if foreign := sorted(tensors.keys() - own.keys()):
+        raise UsageError(f"{path} has weights that {type(model).__name__} lacks: {_listed(foreign)}.")
+    for name, tensor in tensors.items():
+        if tensor.shape != own[name].shape:
+            raise UsageError(f"{path}: {name} is {tuple(tensor.shape)}, and the model's is {tuple(own[name].shape)}.")
+        if tensor.is_floating_point() != own[name].is_floating_point():
+            raise UsageError(f"{path}: {name} is {tensor.dtype}, and the model's is {own[name].dtype}.")
+
+
+def _described(strategy: Strategy | None) -> str:
+    return "no perturbation" if strategy is None else str(strategy)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(map(str, names[:SHOWN])) or "none") + more
