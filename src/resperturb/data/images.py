@@ -1,0 +1,132 @@
+"""A set of labelled images held in memory as bytes, and its conversion to floats, one batch at a time."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+# One chunk of float64 pixels stays near 100 MB whatever the size of the set.
+_PIXELS_PER_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images as uint8 ``[N, C, H, W]``, their labels (indices into ``classes``) and, if known, their groups.
+
+    ``groups`` says which images belong together (the patient of each image, as text); it is None if unknown.
+
+    >>> images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    >>> cells = ImageSet(images, torch.tensor([0, 1, 0, 1]), ("benign", "malignant"), None, "cells")
+    >>> len(cells), cells.num_classes, cells.channels, cells.size
+    (4, 2, 1, (8, 8))
+    >>> cells.select([1, 3]).labels.tolist()
+    [1, 1]
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    classes: tuple[str, ...]
+    groups: np.ndarray[Any, Any] | None
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise ValueError(f"images must be uint8 [N, C, H, W], not {self.images.dtype} {self.images.shape}")
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(f"labels must be one int64 an image, not {self.labels.dtype} {self.labels.shape}")
+        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            raise ValueError(f"labels must lie in 0..{len(self.classes) - 1}")
+        if self.groups is not None and self.groups.shape != (len(self),):
+            raise ValueError("groups must hold one value an image")
+
+    def __len__(self) -> int:
+        return int(self.images.shape[0])
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes a model of these images tells apart."""
+        return len(self.classes)
+
+    @property
+    def channels(self) -> int:
+        """1 for grey images, 3 for colour."""
+        return int(self.images.shape[1])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return int(self.images.shape[2]), int(self.images.shape[3])
+
+    def select(self, indices: Sequence[int] | np.ndarray[Any, Any] | torch.Tensor) -> "ImageSet":
+        """Return the images at ``indices``, in that order."""
+        chosen = torch.as_tensor(np.asarray(indices, dtype=np.int64))
+        groups = None if self.groups is None else self.groups[chosen.numpy()]
+        return ImageSet(self.images[chosen], self.labels[chosen], self.classes, groups, self.name)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the pixels, labels, class names and groups: what a result on these images depends on.
+
+        The name and the path the images came from do not count.
+
+        >>> images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+        >>> one = ImageSet(images, torch.tensor([0, 1]), ("a", "b"), None, "here")
+        >>> other = ImageSet(images.clone(), torch.tensor([0, 1]), ("a", "b"), None, "there")
+        >>> one.fingerprint == other.fingerprint
+        True
+        """
+        groups = None if self.groups is None else [str(group) for group in self.groups]
+        digest = hashlib.sha256(repr((tuple(self.images.shape), self.classes, groups)).encode())
+        digest.update(self.images.contiguous().numpy().data)
+        digest.update(self.labels.contiguous().numpy().astype("<i8").data)
+        return digest.hexdigest()
+
+
+def normalize(batch: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    """Turn a uint8 batch ``[N, C, H, W]`` into float32 of about zero mean and unit variance a channel.
+
+    ``mean`` and ``std`` are on the scale 0 to 1, as `channel_statistics` returns them.
+
+    >>> batch = torch.tensor([0, 255], dtype=torch.uint8).reshape(1, 1, 1, 2)
+    >>> normalize(batch, mean=(0.5,), std=(0.25,)).flatten().tolist()
+    [-2.0, 2.0]
+    """
+    if batch.dtype != torch.uint8:
+        raise ValueError(f"normalize takes uint8 images, not {batch.dtype}")
+    if not len(mean) == len(std) == batch.shape[1]:
+        raise ValueError(f"{batch.shape[1]} channels need as many means and stds, not {len(mean)} and {len(std)}")
+    centre = torch.tensor(mean, dtype=torch.float32, device=batch.device).view(1, -1, 1, 1)
+    scale = torch.tensor(std, dtype=torch.float32, device=batch.device).view(1, -1, 1, 1)
+    return batch.to(torch.float32).div_(255).sub_(centre).div_(scale)
+
+
+def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of uint8 images, on the scale 0 to 1.
+
+    A channel that is constant gets a standard deviation of 1, so that dividing by it is safe.
+
+    >>> mean, std = channel_statistics(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1))
+    >>> mean, std
+    ((0.5,), (0.5,))
+    """
+    if images.dtype != torch.uint8 or images.ndim != 4 or len(images) == 0:
+        raise ValueError(f"channel_statistics takes uint8 images [N, C, H, W], not {images.dtype} {images.shape}")
+    # Integer sums are exact, so the result depends neither on the chunks nor on the number of threads.
+    pixels = images.shape[0] * images.shape[2] * images.shape[3]
+    chunk = max(1, _PIXELS_PER_CHUNK // max(1, images[0].numel()))
+    total = torch.zeros(images.shape[1], dtype=torch.int64)
+    squares = torch.zeros(images.shape[1], dtype=torch.int64)
+    for part in torch.split(images, chunk):
+        whole = part.to(torch.int64)
+        total += whole.sum(dim=(0, 2, 3)).cpu()
+        squares += whole.square_().sum(dim=(0, 2, 3)).cpu()
+    means, stds = [], []
+    for sum_, square in zip(total.tolist(), squares.tolist(), strict=True):
+        variance = (square * pixels - sum_ * sum_) / (pixels * 255) ** 2
+        means.append(sum_ / (pixels * 255))
+        stds.append(variance**0.5 if variance > 0 else 1.0)
+    return tuple(means), tuple(stds)

@@ -1,0 +1,81 @@
+"""What a source gives before anything is decoded: encoded images, raw labels, groups, and where each is."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from resperturb.errors import UsageError
+
+Label: TypeAlias = int | str
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Images not yet decoded, with their labels; ``where[i]`` names record i in an error.
+
+    ``names`` are the class names the source declares for labels 0, 1, ...; None if it declares none.
+    """
+
+    images: Sequence[bytes | Path] | np.ndarray[Any, Any]
+    labels: tuple[Label, ...]
+    groups: np.ndarray[Any, Any] | None
+    names: tuple[str, ...] | None
+    where: tuple[str, ...]
+    origin: str
+
+    def __post_init__(self) -> None:
+        if len(self.images) == 0:
+            raise UsageError(f"There are no images in {self.origin}.")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, indices: np.ndarray[Any, Any]) -> "Records":
+        """Return the records at ``indices``."""
+        chosen = indices.tolist()
+        images = self.images[indices] if isinstance(self.images, np.ndarray) else [self.images[i] for i in chosen]
+        return replace(
+            self,
+            images=images,
+            labels=tuple(self.labels[i] for i in chosen),
+            groups=None if self.groups is None else self.groups[indices],
+            where=tuple(self.where[i] for i in chosen),
+        )
+
+
+def clean_labels(values: Sequence[Any], where: Sequence[str], what: str) -> tuple[Label, ...]:
+    """Turn raw label values into whole numbers or text; refuse those that are missing or fractional.
+
+    >>> clean_labels([1.0, 0.0, True], ["row 0", "row 1", "row 2"], "column 'label'")
+    (1, 0, 1)
+    >>> clean_labels(["cat", None], ["row 0", "row 1"], "column 'label'")
+    Traceback (most recent call last):
+    resperturb.errors.UsageError: The label of row 1 (column 'label') is missing: fill it in or remove the image.
+    """
+    return tuple(_clean_label(value, where[i], what) for i, value in enumerate(values))
+
+
+def _clean_label(value: Any, where: str, what: str) -> Label:
+    if value is None or (isinstance(value, float) and math.isnan(value)) or value == "":
+        raise UsageError(f"The label of {where} ({what}) is missing: fill it in or remove the image.")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and float(value).is_integer():
+        return int(value)
+    raise UsageError(f"The label of {where} ({what}) is {value!r}; labels are whole numbers or text.")
+
+
+def clean_groups(values: Sequence[Any], where: Sequence[str], what: str) -> np.ndarray[Any, Any]:
+    """Turn raw group values into an array of text; refuse those that are missing.
+
+    >>> clean_groups([7, 8], ["row 0", "row 1"], "column 'patient'").tolist()
+    ['7', '8']
+    """
+    for i, value in enumerate(values):
+        if value is None or (isinstance(value, float) and math.isnan(value)) or value == "":
+            raise UsageError(f"The group of {where[i]} ({what}) is missing: fill it in or remove the image.")
+    return np.array([str(value) for value in values], dtype=str)
