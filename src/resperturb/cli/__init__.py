@@ -9,7 +9,11 @@ import typer
 from resperturb.errors import ResperturbError
 
 # Each module offers `register(app)`; the order is the order of `resperturb --help`.
-COMMAND_MODULES: tuple[str, ...] = ()
+COMMAND_MODULES: tuple[str, ...] = (
+    "train",
+    "attack",
+    "sde",
+)
 
 app = typer.Typer(
     name="resperturb",

@@ -1,0 +1,177 @@
+"""The paper's attack: learn from a shadow model what members look like (Salem et al. 2018, adversary 1).
+
+A shadow model is trained on its own quarter. The highest class probabilities of every record of the shadow half,
+sorted, are the features; whether the record was trained on is the label. A small network learns to tell them apart,
+and is then asked about the target model's answers.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from resperturb.attacks.outcome import MembershipScores, measures, save_outcome
+from resperturb.auditing.metrics import auc
+from resperturb.auditing.scores import Scores
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.perturbation import strategy_to_dict
+from resperturb.training.config import TrainConfig
+from resperturb.training.inputs import Inputs, load_inputs, out_indices
+from resperturb.training.loop import Update, train
+from resperturb.training.predict import predict
+from resperturb.training.run import Run
+
+TOP = 3
+HIDDEN = 64
+EPOCHS = 50
+LEARNING_RATE = 0.1
+BATCH = 128
+TRIES = 5
+# A learned attack that does worse on its own training records than a plain threshold has not learned.
+LEARNING_MARGIN = 0.02
+
+
+def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
+    """Say how the shadow is trained: as the target, on the shadow's quarter.
+
+    The paper's attacker does not know of the perturbation: its shadow is a standard network. An adaptive one gives
+    the shadow the target's own perturbation, and ensemble, and way of training.
+    """
+    changes: dict[str, Any] = {
+        "data": target.data.model_copy(update={"part": "shadow_train"}),
+        "seed": target.seed + 1,
+    }
+    if not adaptive:
+        changes["perturbation"] = strategy_to_dict(None)
+        changes["model"] = target.model.split("-")[-1]
+    return target.model_copy(update=changes)
+
+
+def run_shadow_attack(
+    target: Run,
+    *,
+    adaptive: bool = False,
+    draws: int = 1,
+    seed: int = 0,
+    on_update: Callable[[Update], None] = lambda update: None,
+) -> dict[str, Any]:
+    """Train the shadow if it is not there yet, attack the target, keep the outcome in its run, and return it."""
+    check_attackable(target)
+    shadow = train(shadow_config(target.config, adaptive), runs=shadow_folder(target), on_update=on_update)
+    scores = shadow_attack(target, shadow, draws, seed)
+    name = "shadow-adaptive" if adaptive else "shadow"
+    summary = {
+        "attack": name,
+        "reference": "Salem et al. 2018 (arXiv:1806.01246), adversary 1",
+        "adaptive": adaptive,
+        "draws": draws,
+        "seed": seed,
+        "shadow": {
+            "hash": shadow.config.digest,
+            **{key: shadow.result[key] for key in ("train_accuracy", "test_accuracy")},
+        },
+        "target": {key: target.result[key] for key in ("train_accuracy", "test_accuracy", "gap")},
+        **measures(scores),
+    }
+    save_outcome(target.path, name, scores, summary)
+    return summary
+
+
+def shadow_attack(target: Run, shadow: Run, draws: int = 1, seed: int = 0) -> MembershipScores:
+    """Attack the target with what the shadow teaches; ``draws`` noise draws are averaged for every answer."""
+    check_attackable(target)
+    check_shadow(target, shadow)
+    inputs = load_inputs(target.config.data)
+    attack = _fit(*_half_features(shadow, inputs, draws), seed=seed)
+    members, nonmembers = _half_features(target, inputs, draws)
+    return MembershipScores(_membership(attack, members), _membership(attack, nonmembers))
+
+
+def check_attackable(target: Run) -> None:
+    """Refuse a target of which it is not known who was in and who was out."""
+    if target.config.data.part == "all":
+        raise UsageError(
+            f"{target.path} was trained on all of its images, so there is nobody of whom it is known that they were "
+            "left out; train a target for the attack with --part target_train (the default)."
+        )
+
+
+def check_shadow(target: Run, shadow: Run) -> None:
+    """Refuse a shadow that has not learned: an attack with it would report privacy that is not there."""
+    chance = 1 / len(target.result["classes"])
+    learned, wanted = (run.result["test_accuracy"] - chance for run in (shadow, target))
+    if learned < wanted / 2:
+        raise ResperturbError(
+            f"the shadow model {shadow.path} did not train: its test accuracy is {learned + chance:.3f}, the target's "
+            f"{wanted + chance:.3f}, chance {chance:.3f}. An attack with it would "
+            "look harmless whatever the target leaks; train the shadow longer or differently."
+        )
+
+
+def top_probabilities(logits: Tensor) -> Tensor:
+    """Keep the three highest class probabilities (two of a binary task), sorted.
+
+    >>> top_probabilities(torch.tensor([[0.0, 100.0, 0.0, 0.0]])).tolist()
+    [[1.0, 0.0, 0.0]]
+    """
+    probabilities = logits.double().softmax(dim=1)
+    return probabilities.topk(min(TOP, logits.shape[1]), dim=1).values.float()
+
+
+def _half_features(run: Run, inputs: Inputs, draws: int) -> tuple[Tensor, Tensor]:
+    """Features of the members and the non-members of a run."""
+    part = run.config.data.part
+    model = run.load_model()
+    images = inputs.members(part).images, inputs.train.select(out_indices(inputs, part)).images
+    members, nonmembers = (
+        top_probabilities(
+            predict(model, batch, mean=run.config.mean, std=run.config.std, draws=draws, seed=run.config.seed + index)
+        )
+        for index, batch in enumerate(images)
+    )
+    return members, nonmembers
+
+
+def _fit(members: Tensor, nonmembers: Tensor, seed: int) -> nn.Module:
+    """Train the attack network; try another start if it did not learn what a threshold sees at once."""
+    features = torch.cat([members, nonmembers])
+    labels = torch.cat([torch.ones(len(members)), torch.zeros(len(nonmembers))]).long()
+    by_threshold = auc(members[:, 0].double().numpy(), nonmembers[:, 0].double().numpy())
+    for attempt in range(TRIES):
+        network = _fit_once(features, labels, seed + attempt)
+        learned = auc(_membership(network, members), _membership(network, nonmembers))
+        if learned >= by_threshold - LEARNING_MARGIN:
+            return network
+    raise ResperturbError(
+        f"the attack network did not learn in {TRIES} tries: its AUC on the shadow's own records is {learned:.3f}, a "
+        f"plain threshold's is {by_threshold:.3f}. Its verdict would be worthless; use another --attack-seed."
+    )
+
+
+def _fit_once(features: Tensor, labels: Tensor, seed: int) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(features.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
+    optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+    for _ in range(EPOCHS):
+        for batch in torch.split(torch.randperm(len(labels), generator=generator), BATCH):
+            loss = F.cross_entropy(network(features[batch]), labels[batch])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return network
+
+
+@torch.no_grad()
+def _membership(network: nn.Module, features: Tensor) -> Scores:
+    probabilities = network(features).double().softmax(dim=1)[:, 1]
+    return probabilities.numpy()  # type: ignore[no-any-return]
+
+
+def shadow_folder(target: Run) -> Path:
+    """Where the shadows of a target are kept: beside it, out of the way of ``runs/*``."""
+    return target.path.parent / ".shadows"

@@ -1,0 +1,69 @@
+"""``resperturb attack``: the paper's membership attack on a run."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from resperturb.cli.output import JsonOption, emit
+
+HELP = """
+Attack a run: can one tell who was in its training set?
+
+This is the attack of the paper (Salem et al. 2018): a shadow model is trained, and a small network learns from its
+answers what members look like. With `--adaptive` the shadow is perturbed like the target, which the paper's is not.
+
+It is a weak attack: that it fails says little. What it finds is a leak.
+
+Example: `resperturb attack runs/private --adaptive`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("attack", help=HELP)(attack)
+
+
+def attack(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Perturb the shadow like the target.")] = False,
+    draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for every answer.")] = 1,
+    attack_seed: Annotated[int, typer.Option(help="Of the attack network.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Parse, attack, print."""
+    from resperturb.attacks.shadow import run_shadow_attack
+    from resperturb.cli.progress import training_progress
+    from resperturb.training.run import open_run
+
+    with training_progress("shadow") as on_update:
+        found = run_shadow_attack(
+            open_run(run), adaptive=adaptive, draws=draws, seed=attack_seed, on_update=on_update
+        )
+    emit({"run": str(run), **found}, as_json, lambda console: _show(console, run, found))
+
+
+def _show(console: Any, run: Path, found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    target = found["target"]
+    low, high = found["auc_interval"]
+    table = Table(title=f"{run}: {found['attack']} attack", title_justify="left")
+    for heading in ("AUC (95%)", "accuracy", "TPR at 1% FPR", "TPR at 10% FPR", "train acc.", "test acc.", "gap"):
+        table.add_column(heading)
+    table.add_row(
+        f"{found['auc']:.3f} ({low:.3f} to {high:.3f})",
+        f"{found['accuracy']:.3f}",
+        f"{found['tpr_at_fpr']['0.01']['tpr']:.3f}",
+        f"{found['tpr_at_fpr']['0.1']['tpr']:.3f}",
+        *(f"{target[key]:.3f}" for key in ("train_accuracy", "test_accuracy", "gap")),
+    )
+    console.print(table)
+    thresholds = Table(title="at a threshold on the attack's probability", title_justify="left")
+    for heading in ("threshold", "precision", "recall"):
+        thresholds.add_column(heading)
+    for row in found["thresholds"]:
+        precision = "-" if row["precision"] is None else f"{row['precision']:.3f}"
+        thresholds.add_row(f"{row['threshold']:g}", precision, f"{row['recall']:.3f}")
+    console.print(thresholds)
+    console.print("AUC 0.5 is a coin toss. An attack that fails proves nothing: stronger ones exist.")

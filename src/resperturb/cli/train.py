@@ -1,0 +1,163 @@
+"""``resperturb train``: train a network, private or not, and keep it as a run."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from resperturb.cli.output import JsonOption, emit
+from resperturb.errors import UsageError
+
+EXAMPLE = """
+Train a network on your images and keep it as a run.
+
+`--data` is an image folder (`train/<class>/*.png`), a parquet file or a folder of them, an `.npz`, a Hugging Face
+name such as `cifar10`, or `fashion-sample`, which is built in.
+
+Example: `resperturb train --data ./patches --gamma 0.5 --out runs/private`
+
+A run that was stopped or killed goes on when the same command is given again.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("train", help=EXAMPLE)(train)
+
+
+def perturbation(
+    strategy: str | None,
+    gamma: float | None,
+    input_std: float | None,
+    clip_radius: float | None,
+    floor: float | None,
+    output_std: float | None,
+) -> dict[str, Any]:
+    """Put the flags of a perturbation together, refusing those that do not belong to the strategy."""
+    name = strategy or ("none" if gamma is None else "additive")
+    given = {
+        "gamma": gamma,
+        "input_std": input_std,
+        "clip_radius": clip_radius,
+        "floor": floor,
+        "output_std": output_std,
+    }
+    values = {key: value for key, value in given.items() if value is not None}
+    allowed = {
+        "none": set[str](),
+        "additive": {"gamma", "input_std", "clip_radius"},
+        "multiplicative": {"gamma", "floor", "output_std"},
+    }[name]
+    if wrong := values.keys() - allowed:
+        flags = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(wrong))
+        raise UsageError(f"{flags} does not go with the strategy {name!r}.")
+    if name != "none" and gamma is None:
+        raise UsageError(f"the strategy {name!r} needs --gamma, the level of the noise.")
+    return {"name": name, **values}
+
+
+def train(
+    data: Annotated[str, typer.Option(help="Folder, file or name of the images.")],
+    gamma: Annotated[
+        float | None, typer.Option(help="Level of the noise; without it the run is not private.")
+    ] = None,
+    strategy: Annotated[
+        Literal["none", "additive", "multiplicative"] | None,
+        typer.Option(help="Kind of noise; additive if --gamma is given."),
+    ] = None,
+    input_std: Annotated[float | None, typer.Option(help="Noise on the input (additive); gamma / 2.")] = None,
+    clip_radius: Annotated[
+        float | None,
+        typer.Option(help="Shorten inputs to this norm, so that a budget need not assume it (additive)."),
+    ] = None,
+    floor: Annotated[float | None, typer.Option(help="Least scale of the noise (multiplicative).")] = None,
+    output_std: Annotated[float | None, typer.Option(help="Noise of the last layer (multiplicative).")] = None,
+    model: Annotated[str, typer.Option(help="resnet8, 14, 20, 32, 44, 56, 110, or an ensemble: en5-resnet8.")] = (
+        "resnet8"
+    ),
+    norm: Annotated[Literal["batch", "group"], typer.Option(help="Normalisation layers.")] = "batch",
+    skip: Annotated[bool, typer.Option("--skip/--no-skip", help="Keep the skip connections.")] = True,
+    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Images a step.")] = 128,
+    lr: Annotated[float, typer.Option(help="First learning rate.")] = 0.1,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 1e-4,
+    schedule: Annotated[
+        Literal["he", "quarter", "constant"],
+        typer.Option(help="he: /10 at 50, 75% of the epochs; quarter: /4 at 20, 40, 60, 80%."),
+    ] = "he",
+    label_smoothing: Annotated[float, typer.Option(help="Label smoothing.")] = 0.0,
+    augment: Annotated[bool, typer.Option("--augment", help="Random crops and flips.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the weights, the batches and the training noise.")] = 0,
+    part: Annotated[
+        Literal["target_train", "shadow_train", "all"],
+        typer.Option(help="What to train on: a quarter of the images, which can be attacked later, or all."),
+    ] = "target_train",
+    split_seed: Annotated[int, typer.Option(help="Of the split into quarters.")] = 0,
+    group_column: Annotated[str | None, typer.Option(help="Column whose values stay together, e.g. patient.")] = None,
+    image_column: Annotated[str | None, typer.Option(help="Column of the images; guessed.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of the labels; guessed.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Resize all images to this many pixels.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Use only the first so many images.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for the final accuracies.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; named by its hash if left out.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    as_json: JsonOption = False,
+) -> None:
+    """Parse, train, print."""
+    noise = perturbation(strategy, gamma, input_std, clip_radius, floor, output_std)
+    from resperturb.cli.progress import training_progress
+    from resperturb.training.config import make_config
+    from resperturb.training.loop import train as train_run
+
+    config = make_config(
+        data={
+            "spec": data,
+            "image_column": image_column,
+            "label_column": label_column,
+            "group_column": group_column,
+            "image_size": image_size,
+            "limit": limit,
+            "split_seed": split_seed,
+            "part": part,
+        },
+        model=model,
+        norm=norm,
+        skip=skip,
+        perturbation=noise,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        schedule=schedule,
+        label_smoothing=label_smoothing,
+        augment=augment,
+        seed=seed,
+    )
+    with training_progress("training") as on_update:
+        run = train_run(config, out=out, runs=runs, draws=draws, on_update=on_update)
+
+    def show(console: Any) -> None:
+        from rich.table import Table
+
+        table = Table(title=str(run.path), title_justify="left")
+        for heading in ("perturbation", "train acc.", "test acc.", "gap", "time"):
+            table.add_column(heading)
+        table.add_row(
+            " ".join(f"{key}={value}" if key != "name" else str(value) for key, value in _short(noise).items()),
+            f"{run.result['train_accuracy']:.3f}",
+            f"{run.result['test_accuracy']:.3f}",
+            f"{run.result['gap']:.3f}",
+            f"{run.result['seconds']:.0f} s",
+        )
+        console.print(table)
+        if part != "all":
+            console.print(f"Next: resperturb attack {run.path}")
+
+    payload = {"run": str(run.path), "hash": run.config.digest, **run.result}
+    emit(payload, as_json, show)
+
+
+def _short(noise: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in noise.items() if value is not None}

@@ -1,0 +1,82 @@
+"""One file that holds all of an unfinished training: weights, optimizer, random state, progress. No pickle."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from resperturb.errors import ResperturbError
+from resperturb.files import write_bytes
+
+
+@dataclass
+class Progress:
+    """How far a training has come. ``step`` counts the batches of the current epoch that are done."""
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, digest: str
+) -> None:
+    """Write everything that the next step depends on, whole or not at all."""
+    tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{name}"] = value.contiguous()
+    tensors["random.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    metadata = {"progress": json.dumps(asdict(progress)), "digest": digest}
+    write_bytes(path, save(tensors, metadata))
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, digest: str) -> Progress | None:
+    """Restore a training in place and return its progress; None if there is nothing to restore.
+
+    A checkpoint is written whole or not at all, so one that cannot be read was damaged afterwards: that is an error,
+    not a silent new start.
+    """
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        progress = Progress(**json.loads(metadata["progress"]))
+        found = metadata["digest"]
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise ResperturbError(f"{path} is damaged ({error}); delete it to train this run from the start.") from error
+    if found != digest:
+        raise ResperturbError(f"{path} belongs to another configuration ({found}, not {digest}); delete it.")
+    model.load_state_dict(_under("model.", tensors))
+    _restore_optimizer(optimizer, _under("optimizer.", tensors))
+    torch.set_rng_state(tensors["random.cpu"])
+    if "random.cuda" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["random.cuda"])
+    return progress
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

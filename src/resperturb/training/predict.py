@@ -1,0 +1,75 @@
+"""Asking a model: logits of many images, averaged over draws of the noise."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from resperturb.perturbation import seeded_predictions
+
+
+def normalize(images: Tensor, mean: float, std: float) -> Tensor:
+    """Turn a batch of uint8 images into the floats that a model is given.
+
+    >>> normalize(torch.tensor([0, 255], dtype=torch.uint8), mean=0.5, std=0.25)
+    tensor([-2.,  2.])
+    """
+    return images.to(torch.float32).mul_(1 / (255 * std)).sub_(mean / std)
+
+
+def predict(
+    model: nn.Module,
+    images: Tensor,
+    *,
+    mean: float,
+    std: float,
+    draws: int = 1,
+    seed: int | None = None,
+    batch_size: int = 500,
+) -> Tensor:
+    """Return the logits of uint8 ``images``, the mean over ``draws`` of the noise, on the CPU.
+
+    ``seed`` makes the noise repeatable, for measurements; without it the noise comes from the operating system.
+    """
+    total = torch.zeros(0)
+    for number, logits in enumerate(
+        predict_draws(model, images, mean=mean, std=std, draws=draws, seed=seed, batch_size=batch_size)
+    ):
+        total = logits if number == 0 else total + logits
+    return total / draws
+
+
+def predict_draws(
+    model: nn.Module,
+    images: Tensor,
+    *,
+    mean: float,
+    std: float,
+    draws: int,
+    seed: int | None = None,
+    batch_size: int = 500,
+) -> Iterator[Tensor]:
+    """Yield the logits of uint8 ``images`` once for every draw of the noise."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    try:
+        with seeded_predictions(model, seed):
+            for _ in range(draws):
+                with torch.inference_mode():
+                    answers = [
+                        model(normalize(batch.to(device), mean, std)).float().cpu()
+                        for batch in torch.split(images, batch_size)
+                    ]
+                yield torch.cat(answers)
+    finally:
+        model.train(was_training)
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    """Give the share of rows whose largest logit is at the label.
+
+    >>> accuracy(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([1, 1]))
+    0.5
+    """
+    return float((logits.argmax(dim=1) == labels).double().mean())
