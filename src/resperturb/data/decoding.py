@@ -1,10 +1,11 @@
 """From encoded images to one uint8 tensor: every kind of image is converted, none is guessed or padded."""
 
 import io
+import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,8 @@ Encoded: TypeAlias = bytes | Path | Pixels
 # Far above any image a residual network trains on, far below what an image bomb unpacks to.
 MAX_PIXELS = 50_000_000
 _GREY_MODES = ("1", "L")
-_CHUNK = 2048
+_BLOCK = 64
+_BLOCKS_AHEAD = 16
 
 
 def decode(encoded: bytes | Path, where: str, image_size: int | None = None) -> Pixels:
@@ -41,7 +43,7 @@ def decode(encoded: bytes | Path, where: str, image_size: int | None = None) -> 
             _refuse_bomb(image, where)
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
-            plain = _eight_bit(image, where)
+            return np.asarray(_resized(_eight_bit(image, where), image_size))
     except UsageError:
         raise
     except FileNotFoundError:
@@ -54,7 +56,6 @@ def decode(encoded: bytes | Path, where: str, image_size: int | None = None) -> 
         raise UsageError(
             f"The image of {where} is corrupt, truncated or no image: {_reason(error)}. Replace or remove it."
         ) from None
-    return np.asarray(_resized(plain, image_size))
 
 
 def decode_all(
@@ -76,21 +77,42 @@ def decode_all(
             return np.asarray(_resized(Image.fromarray(item), image_size))
         return decode(item, where[index], image_size)
 
-    out: Pixels | None = None
     with _strict_pillow(), ThreadPoolExecutor(_threads()) as pool:
-        for start in range(0, len(encoded), _CHUNK):
-            stop = min(start + _CHUNK, len(encoded))
-            for index, pixels in zip(range(start, stop), pool.map(one, range(start, stop)), strict=True):
-                if out is None:
-                    out = np.empty((len(encoded), *pixels.shape), dtype=np.uint8)
-                if pixels.shape[:2] != out.shape[1:3]:
-                    raise UsageError(_mixed_sizes(encoded, where[index]))
-                if pixels.ndim == 3 and out.ndim == 3:  # the first colour image of a set that began in grey
-                    out = np.repeat(out[..., None], 3, axis=3)
-                out[index] = pixels if pixels.ndim == out.ndim - 1 else pixels[..., None]
-    if out is None:
-        raise UsageError("There are no images to decode.")
+        first = one(0)
+        out = _allocate((len(encoded), *first.shape))
+        for index, pixels in enumerate(_in_blocks(pool, one, len(encoded))):
+            if pixels.shape[:2] != first.shape[:2]:
+                raise UsageError(_mixed_sizes(encoded, where[index]))
+            if pixels.ndim == 3 and out.ndim == 3:  # the first colour image of a set that began in grey
+                grey, out = out, _allocate((*out.shape, 3))
+                out[:index] = grey[:index, ..., None]
+            out[index] = pixels if pixels.ndim == out.ndim - 1 else pixels[..., None]
     return _channels_first(out)
+
+
+def _in_blocks(pool: ThreadPoolExecutor, one: Callable[[int], Pixels], n: int) -> Iterator[Pixels]:
+    """Yield ``one(0), one(1), ...``: small images are decoded many to a task, and few blocks wait in memory."""
+
+    def block(start: int) -> list[Pixels]:
+        return [one(index) for index in range(start, min(start + _BLOCK, n))]
+
+    for start in range(0, n, _BLOCK * _BLOCKS_AHEAD):
+        for pixels in pool.map(block, range(start, min(start + _BLOCK * _BLOCKS_AHEAD, n), _BLOCK)):
+            yield from pixels
+
+
+def _allocate(shape: tuple[int, ...]) -> Pixels:
+    needed = math.prod(shape)
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        there = needed
+    if needed > there:
+        raise UsageError(
+            f"{shape[0]:,} images of {shape[2]}x{shape[1]} need {needed / 2**30:,.0f} GiB, and this machine has "
+            f"{there / 2**30:,.0f}: give a smaller image size (--image-size) or fewer images."
+        )
+    return np.empty(shape, dtype=np.uint8)
 
 
 def _eight_bit(image: Image.Image, where: str) -> Image.Image:
@@ -103,7 +125,7 @@ def _eight_bit(image: Image.Image, where: str) -> Image.Image:
             f"The image of {where} holds 32-bit pixels, which have no agreed range: save it with 8 or 16 bits."
         )
     if image.mode in _GREY_MODES and "transparency" not in image.info:
-        return image.convert("L")
+        return image if image.mode == "L" else image.convert("L")
     if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "La", "RGBa"):
         clear = image.convert("RGBA")
         white = Image.new("RGBA", clear.size, (255, 255, 255, 255))
@@ -111,7 +133,7 @@ def _eight_bit(image: Image.Image, where: str) -> Image.Image:
         return _grey_if_grey(flat) if image.mode != "RGBA" and image.mode != "RGB" else flat
     if image.mode == "P":
         return _grey_if_grey(image.convert("RGB"))
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _grey_if_grey(image: Image.Image) -> Image.Image:

@@ -1,6 +1,7 @@
 """A set of labelled images held in memory as bytes, and its conversion to floats, one batch at a time."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# One chunk of float64 pixels stays near 100 MB whatever the size of the set.
+# Bounds the memory of one step, whatever the size of the set.
 _PIXELS_PER_CHUNK = 1 << 24
 
 
@@ -115,18 +116,17 @@ def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[f
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or len(images) == 0:
         raise ValueError(f"channel_statistics takes uint8 images [N, C, H, W], not {images.dtype} {images.shape}")
-    # Integer sums are exact, so the result depends neither on the chunks nor on the number of threads.
-    pixels = images.shape[0] * images.shape[2] * images.shape[3]
-    chunk = max(1, _PIXELS_PER_CHUNK // max(1, images[0].numel()))
-    total = torch.zeros(images.shape[1], dtype=torch.int64)
-    squares = torch.zeros(images.shape[1], dtype=torch.int64)
-    for part in torch.split(images, chunk):
-        whole = part.to(torch.int64)
-        total += whole.sum(dim=(0, 2, 3)).cpu()
-        squares += whole.square_().sum(dim=(0, 2, 3)).cpu()
+    counts = torch.zeros(images.shape[1], 256, dtype=torch.int64)
+    for part in torch.split(images, max(1, _PIXELS_PER_CHUNK // max(1, images[0].numel()))):
+        for channel in range(images.shape[1]):
+            counts[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256).cpu()
     means, stds = [], []
-    for sum_, square in zip(total.tolist(), squares.tolist(), strict=True):
-        variance = (square * pixels - sum_ * sum_) / (pixels * 255) ** 2
-        means.append(sum_ / (pixels * 255))
-        stds.append(variance**0.5 if variance > 0 else 1.0)
+    for histogram in counts.tolist():
+        # In whole numbers, so the result is exact: it depends neither on chunks nor on threads.
+        pixels = sum(histogram)
+        total = sum(count * value for value, count in enumerate(histogram))
+        squares = sum(count * value**2 for value, count in enumerate(histogram))
+        means.append(total / (pixels * 255))
+        spread = squares * pixels - total**2
+        stds.append(math.sqrt(spread / (pixels * 255) ** 2) if spread else 1.0)
     return tuple(means), tuple(stds)

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,8 @@ def _to_records(
 
     assert columns.image is not None
     assert columns.label is not None
-    images = [_encoded(value, where[i], columns.image, folder) for i, value in enumerate(values(columns.image))]
+    found = [value for part in parts for value in _cells(part.column(columns.image))]
+    images = [_encoded(value, where[i], columns.image, folder) for i, value in enumerate(found)]
     labels = clean_labels(values(columns.label), where, f"column {columns.label!r}")
     groups = None
     if columns.group is not None:
@@ -86,9 +87,20 @@ def _to_records(
     return Records(images, labels, groups, names, where, origin)
 
 
+def _cells(column: Any) -> Iterator[Any]:
+    """The values of an image column; of a struct of bytes and path, whichever is there."""
+    for chunk in column.chunks:
+        fields = [field.name for field in chunk.type] if hasattr(chunk.type, "field") else []
+        if "bytes" not in fields:
+            yield from chunk.to_pylist()
+            continue
+        flat = chunk.flatten()  # far quicker than a dictionary a row
+        paths = flat[fields.index("path")].to_pylist() if "path" in fields else [None] * len(chunk)
+        for value, path in zip(flat[fields.index("bytes")].to_pylist(), paths, strict=True):
+            yield value or path
+
+
 def _encoded(value: Any, where: str, column: str, folder: Path) -> bytes | Path:
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
     if isinstance(value, bytes) and value:
         return value
     if isinstance(value, str) and value:
