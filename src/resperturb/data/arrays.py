@@ -1,6 +1,7 @@
 """Images in a .npz file of arrays."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,31 @@ def read_npz(file: Path, columns: Columns) -> tuple[Records, Records | None]:
     ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``.
     """
     arrays = _arrays(file)
-    if "x_train" in arrays and columns.image is None:
-        group = columns.group
-        train = _records(
-            file, arrays, "x_train", columns.label or "y_train", None if group is None else f"{group}_train"
-        )
-        if "x_test" not in arrays:
-            return train, None
-        return train, _records(file, arrays, "x_test", "y_test", None if group is None else f"{group}_test")
-    return _records(file, arrays, columns.image or "images", columns.label or "labels", columns.group), None
+    image, label, group = columns.image or "x", columns.label or "y", columns.group
+    if f"{image}_train" not in arrays:
+        return _records(file, arrays, columns.image or "images", columns.label or "labels", group), None
+
+    def part(name: str) -> Records:
+        return _records(file, arrays, f"{image}_{name}", f"{label}_{name}", group and f"{group}_{name}")
+
+    return part("train"), part("test") if f"{image}_test" in arrays else None
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
     try:
+        if not zipfile.is_zipfile(file):
+            raise UsageError(f"{file} is no npz file (an archive of arrays), or a damaged one.")
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        if "pickle" in str(error).lower():
+    except (ValueError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, UsageError):
+            raise
+        if "allow_pickle" in str(error):
             raise UsageError(
-                f"{file} holds pickled objects, which may run code when loaded, or is no npz file: "
-                "save plain arrays of numbers with numpy.savez."
+                f"{file} holds pickled objects, which may run code when loaded: save plain arrays of numbers or "
+                "text with numpy.savez."
             ) from None
-        raise UsageError(f"{file} is no npz file, or a damaged one: {error}.") from None
+        raise UsageError(f"{file} is a damaged npz file or cannot be read: {error}.") from None
 
 
 def _records(

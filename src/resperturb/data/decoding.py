@@ -117,7 +117,7 @@ def _allocate(shape: tuple[int, ...]) -> Pixels:
 
 def _eight_bit(image: Image.Image, where: str) -> Image.Image:
     """Convert to mode L or RGB."""
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         sixteen = np.asarray(image).astype(np.uint32)
         return Image.fromarray(((sixteen + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
@@ -130,7 +130,7 @@ def _eight_bit(image: Image.Image, where: str) -> Image.Image:
         clear = image.convert("RGBA")
         white = Image.new("RGBA", clear.size, (255, 255, 255, 255))
         flat = Image.alpha_composite(white, clear).convert("RGB")
-        return _grey_if_grey(flat) if image.mode != "RGBA" and image.mode != "RGB" else flat
+        return flat if image.mode.startswith("RGB") else _grey_if_grey(flat)
     if image.mode == "P":
         return _grey_if_grey(image.convert("RGB"))
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -205,12 +205,12 @@ def _threads() -> int:
 
 @contextmanager
 def _strict_pillow() -> Iterator[None]:
-    """Make Pillow raise on truncated images, and leave the judgement of large ones to `_refuse_bomb`."""
+    """Make Pillow raise on truncated images, not warn: what it warns of is either harmless or an error here."""
     before = ImageFile.LOAD_TRUNCATED_IMAGES
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.simplefilter("ignore")
             yield
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = before

@@ -21,7 +21,7 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
     Groups come from a ``metadata.csv`` in the folder: a column ``file_name`` (``<class>/<image>``) and the group
     column.
     """
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    classes = [path for path in _entries(folder) if path.is_dir()]
     if not classes:
         found = "its images must lie in one folder a class" if _images(folder) else "it holds no images"
         raise UsageError(f"{folder} has no class folders ({folder.name}/<class>/<image>): {found}.")
@@ -44,11 +44,14 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
+    return [path for path in _entries(folder) if path.suffix.lower() in SUFFIXES and path.is_file()]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read: {error.strerror or error}.") from None
 
 
 def _metadata(file: Path, column: str) -> dict[str, str]:

@@ -8,9 +8,10 @@ from urllib.request import getproxies
 
 from resperturb.data.records import Records
 from resperturb.data.tables import Columns, read_hub_split
-from resperturb.errors import UsageError
+from resperturb.errors import ResperturbError, UsageError
 
-_TEST_NAMES = ("test", "validation", "valid", "val")
+# What a test part may be called, the best first.
+TEST_NAMES = ("test", "validation", "valid", "val")
 
 
 def load_hub(name: str, columns: Columns, spec: str, locally: str) -> tuple[Records, Records | None]:
@@ -18,13 +19,14 @@ def load_hub(name: str, columns: Columns, spec: str, locally: str) -> tuple[Reco
     try:
         dataset = _download(name)
     except Exception as error:  # the hub raises its own kinds, the network others, a bad repository any
-        raise UsageError(
+        kind = ResperturbError if isinstance(error, ConnectionError) else UsageError
+        raise kind(
             f"There is no file or folder {spec!r}, and {name!r} could not be had from the Hugging Face hub "
             f"({_first_line(error)}). To use a local copy, {locally}"
         ) from None
     if "train" not in dataset:
         raise UsageError(f"{name!r} on the hub has no split 'train'; its splits are {', '.join(map(repr, dataset))}.")
-    test = next((split for split in _TEST_NAMES if split in dataset), None)
+    test = next((split for split in TEST_NAMES if split in dataset), None)
     return (
         read_hub_split(dataset["train"], columns, f"split 'train' of {name}"),
         None if test is None else read_hub_split(dataset[test], columns, f"split {test!r} of {name}"),

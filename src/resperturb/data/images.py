@@ -82,8 +82,8 @@ class ImageSet:
         """
         groups = None if self.groups is None else [str(group) for group in self.groups]
         digest = hashlib.sha256(repr((tuple(self.images.shape), self.classes, groups)).encode())
-        digest.update(self.images.contiguous().numpy().data)
-        digest.update(self.labels.contiguous().numpy().astype("<i8").data)
+        digest.update(self.images.contiguous().cpu().numpy().data)
+        digest.update(self.labels.contiguous().cpu().numpy().astype("<i8").data)
         return digest.hexdigest()
 
 

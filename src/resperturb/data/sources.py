@@ -14,7 +14,7 @@ import torch
 from resperturb.data.arrays import read_npz
 from resperturb.data.decoding import decode_all
 from resperturb.data.folders import is_split, read_folder
-from resperturb.data.hub import load_hub
+from resperturb.data.hub import TEST_NAMES, load_hub
 from resperturb.data.images import ImageSet
 from resperturb.data.records import Label, Records
 from resperturb.data.splits import held_out
@@ -117,6 +117,8 @@ def load_pair(
         kept, out = held_out(codes, TEST_FRACTION, _FIXED_SEED, train.groups)
         train, test = train.select(kept), train.select(out)
     _refuse_shared_groups(train, test)
+    if train.names is not None and test.names is not None and train.names != test.names:
+        raise UsageError(f"{train.origin} and {test.origin} declare different class names: use the same in both.")
     numbers, classes = _classes(train)
     _refuse_unknown_labels(test, set(train.labels))
     train, test = _limited(train, limit), _limited(test, limit)
@@ -138,8 +140,10 @@ def load_pair(
 
 def _open(spec: str, columns: Columns) -> tuple[Records, Records | None]:
     """Find what ``spec`` names; the second part is None where the source has no test part."""
+    if not spec.strip():
+        raise UsageError(f"Name the data: {SAMPLE!r}, a file, a folder or a hub name.")
     if spec == SAMPLE:
-        return _open_sample()
+        return _open_sample(columns)
     short = SHORT_FORMS.get(spec)
     known = columns if short is None else _with_defaults(columns, short.columns)
     root = os.environ.get(DATA_VARIABLE)
@@ -157,7 +161,7 @@ def _open(spec: str, columns: Columns) -> tuple[Records, Records | None]:
     )
     if short is not None and hub is None:
         raise UsageError(f"{spec!r} is on no hub known here: {locally}")
-    if hub is None or not _HUB_NAME.fullmatch(hub) or "/" not in hub or path.suffix in (".parquet", ".npz"):
+    if hub is None or not _HUB_NAME.fullmatch(hub) or "/" not in hub or path.suffix.lower() in (".parquet", ".npz"):
         raise UsageError(
             f"There is no file or folder {spec!r}, and it is none of the known names "
             f"({', '.join([SAMPLE, *SHORT_FORMS])}) nor a hub name (owner/name): check the path."
@@ -168,33 +172,38 @@ def _open(spec: str, columns: Columns) -> tuple[Records, Records | None]:
 def _open_path(path: Path, columns: Columns) -> tuple[Records, Records | None]:
     if path.is_dir():
         return _open_folder(path, columns)
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return read_parquet([path], columns), None
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         return read_npz(path, columns)
     raise UsageError(f"{path} is of no known kind: give a .parquet file, an .npz file or a folder.")
 
 
 def _open_folder(folder: Path, columns: Columns) -> tuple[Records, Records | None]:
     for place in (folder, folder / "data"):  # a clone from the hub keeps its files in data/
-        train, test = (sorted(place.glob(f"{part}*.parquet")) for part in ("train", "test"))
+        train = sorted(place.glob("train*.parquet"))
         if train:
+            tests = (sorted(place.glob(f"{name}*.parquet")) for name in TEST_NAMES)
+            test = next((files for files in tests if files), None)
             return read_parquet(train, columns), read_parquet(test, columns) if test else None
     if any(folder.glob("*.parquet")):
         raise UsageError(f"The parquet files of {folder} must be named train*.parquet and test*.parquet.")
-    if is_split(folder):
-        has_test = (folder / "test").is_dir()
-        return (
-            read_folder(folder / "train", columns.group),
-            read_folder(folder / "test", columns.group) if has_test else None,
+    if columns.image or columns.label:
+        raise UsageError(
+            f"{folder} is an image folder, which has no columns: its labels are the names of the class folders."
         )
+    if is_split(folder):
+        parts = (folder / name for name in TEST_NAMES)
+        held = next((part for part in parts if part.is_dir()), None)
+        return read_folder(folder / "train", columns.group), read_folder(held, columns.group) if held else None
     return read_folder(folder, columns.group), None
 
 
-def _open_sample() -> tuple[Records, Records | None]:
+def _open_sample(columns: Columns) -> tuple[Records, Records | None]:
     with as_file(package_files("resperturb.data") / "embedded" / f"{SAMPLE}.npz") as file:
-        train, test = read_npz(file, Columns())
-    return replace(train, names=_SAMPLE_CLASSES), test
+        train, test = read_npz(file, columns)
+    assert test is not None
+    return replace(train, names=_SAMPLE_CLASSES), replace(test, names=_SAMPLE_CLASSES)
 
 
 def _with_defaults(asked: Columns, usual: Columns) -> Columns:

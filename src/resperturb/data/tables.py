@@ -89,8 +89,9 @@ def _to_records(
 
 def _cells(column: Any) -> Iterator[Any]:
     """The values of an image column; of a struct of bytes and path, whichever is there."""
+    is_struct = importlib.import_module("pyarrow").types.is_struct
     for chunk in column.chunks:
-        fields = [field.name for field in chunk.type] if hasattr(chunk.type, "field") else []
+        fields = [field.name for field in chunk.type] if is_struct(chunk.type) else []
         if "bytes" not in fields:
             yield from chunk.to_pylist()
             continue
