@@ -19,10 +19,11 @@ def load_hub(name: str, columns: Columns, spec: str, locally: str) -> tuple[Reco
     try:
         dataset = _download(name)
     except Exception as error:  # the hub raises its own kinds, the network others, a bad repository any
-        kind = ResperturbError if isinstance(error, ConnectionError) else UsageError
+        offline = isinstance(error, ConnectionError)
+        kind = ResperturbError if offline else UsageError
         raise kind(
             f"There is no file or folder {spec!r}, and {name!r} could not be had from the Hugging Face hub "
-            f"({_first_line(error)}). To use a local copy, {locally}"
+            f"({'no connection' if offline else _first_line(error)}). To use a local copy, {locally}"
         ) from None
     if "train" not in dataset:
         raise UsageError(f"{name!r} on the hub has no split 'train'; its splits are {', '.join(map(repr, dataset))}.")

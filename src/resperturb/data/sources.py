@@ -156,12 +156,14 @@ def _open(spec: str, columns: Columns) -> tuple[Records, Records | None]:
         return _open_path(path, columns)
     hub = spec if short is None else short.hub
     locally = (
-        f"put its parquet files in a folder as {spec}/train.parquet and {spec}/test.parquet, and name that folder "
-        f"in the environment variable {DATA_VARIABLE}" + (f" (now {root})." if root else " (now unset).")
+        f"save it as FOLDER/{spec}/train.parquet and FOLDER/{spec}/test.parquet and set the environment variable "
+        f"{DATA_VARIABLE} to FOLDER" + (f" (now {root})." if root else " (now unset).")
     )
     if short is not None and hub is None:
         raise UsageError(f"{spec!r} is on no hub known here: {locally}")
-    if hub is None or not _HUB_NAME.fullmatch(hub) or "/" not in hub or path.suffix.lower() in (".parquet", ".npz"):
+    # A mistyped path is no business of the hub's: ask it only for what cannot be meant as one.
+    mistyped = path.suffix.lower() in (".parquet", ".npz") or (short is None and "/" in spec and path.parent.exists())
+    if hub is None or mistyped or "/" not in hub or not _HUB_NAME.fullmatch(hub):
         raise UsageError(
             f"There is no file or folder {spec!r}, and it is none of the known names "
             f"({', '.join([SAMPLE, *SHORT_FORMS])}) nor a hub name (owner/name): check the path."
