@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,23 @@ from resperturb.errors import ResperturbError
 def write_bytes(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` whole or not at all; what was there before stays until then.
 
+    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> write_bytes(folder / "a", b"whole")
     >>> [p.name for p in folder.iterdir()], (folder / "a").read_bytes()
     (['a'], b'whole')
     """
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = file.name
+        with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
+        with suppress(OSError):
+            temporary.unlink()
         raise ResperturbError(
             f"could not write {path}: {error.strerror or error}. What was there before is untouched; make room or "
             "choose another folder, then run the same command again."

@@ -105,8 +105,8 @@ def check_shadow(target: Run, shadow: Run) -> None:
     learned, wanted = (run.result["test_accuracy"] - chance for run in (shadow, target))
     if learned < wanted / 2:
         raise ResperturbError(
-            f"the shadow model {shadow.path} did not train: its test accuracy is {learned + chance:.3f}, the target's "
-            f"{wanted + chance:.3f}, chance {chance:.3f}. An attack with it would "
+            f"the shadow model {shadow.path} did not train: its test accuracy is {learned + chance:.3f}, the "
+            f"target's {wanted + chance:.3f}, chance {chance:.3f}. An attack with it would "
             "look harmless whatever the target leaks; train the shadow longer or differently."
         )
 

@@ -10,8 +10,11 @@ from resperturb.errors import ResperturbError
 
 # Each module offers `register(app)`; the order is the order of `resperturb --help`.
 COMMAND_MODULES: tuple[str, ...] = (
+    "demo",
     "train",
     "attack",
+    "audit_scores",
+    "budget",
     "sde",
 )
 

@@ -44,7 +44,7 @@ def reversal_figure(result: ReversalResult) -> "Figure":
     )
     rows, cols = result.original.shape[:2]
     with paper_style():
-        figure = Figure(figsize=(PAGE, 2 * (PAGE / 4 * rows / cols) + 1.1))
+        figure = Figure(figsize=(PAGE, 2 * (PAGE / 4 * min(rows / cols, 2.0)) + 1.1))
         figure.suptitle(setting, fontsize=8.0, x=0.01, ha="left")
         for axes, panel in zip(figure.subplots(2, 4).flat, panels, strict=True):
             _panel(axes, *panel)
