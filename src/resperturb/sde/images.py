@@ -106,10 +106,11 @@ class _Canvas:
         return inside
 
     def image(self) -> Array:
+        """The picture in the 256 steps of an ordinary image, which also hides the last bits of a sine."""
         rows, cols = self.y.size // _OVERSAMPLING, self.x.size // _OVERSAMPLING
         blocks = self.rgb.reshape(rows, _OVERSAMPLING, cols, _OVERSAMPLING, 3)
         averaged: Array = np.clip(blocks.mean(axis=(1, 3)), 0.0, 1.0)
-        return averaged
+        return np.round(averaged * 255.0) / 255.0
 
 
 def _draw_landscape(canvas: _Canvas) -> None:
