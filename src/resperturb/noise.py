@@ -13,21 +13,39 @@ the same noise twice in one training. Keys are therefore expanded to a whole gen
 """
 
 import hashlib
+import itertools
 import os
-from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from resperturb.errors import UsageError
 
 KEY_BYTES = 16
 
-# A forked child that is not a data-parallel rank would otherwise repeat its parent's training noise.
-_fork_token = b""
+
+class _Inherited:
+    """What a forked child took over from its parent; it must not go on to repeat the parent's training noise."""
+
+    token = b""
+    seed: int | None = None
+    group: object = None
+
+
+def _process_group() -> object:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.group.WORLD
+    return None
 
 
 def _after_fork() -> None:
-    global _fork_token
-    _fork_token = os.urandom(KEY_BYTES)
+    _Inherited.token = os.urandom(KEY_BYTES)
+    _Inherited.seed = torch.initial_seed()
+    _Inherited.group = _process_group()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -47,14 +65,21 @@ def derive_key(*parts: bytes | int) -> bytes:
 
 
 def training_key() -> bytes:
-    """Take a key from torch's global generator, different on every data-parallel rank."""
+    """Take a key from torch's global generator, different on every data-parallel rank.
+
+    A forked child gets keys of its own, until it joins a process group or seeds torch itself.
+    """
     drawn = torch.randint(-(2**63), 2**63 - 1, (2,)).numpy().tobytes()
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    group = _process_group()
+    if group is not None and group is not _Inherited.group:
         return derive_key(drawn, torch.distributed.get_rank())
-    return derive_key(drawn, _fork_token)
+    return derive_key(drawn, _Inherited.token if torch.initial_seed() == _Inherited.seed else b"")
 
 
-@dataclass
+_sources: WeakValueDictionary[int, "NoiseSource"] = WeakValueDictionary()
+_handles = itertools.count(1)
+
+
 class NoiseSource:
     """The one source that all junctions of a model draw from.
 
@@ -66,23 +91,50 @@ class NoiseSource:
     True
     """
 
-    seed: int | None = None
-    silenced: int = 0
-    _drawn: int = field(default=0, repr=False)
+    def __init__(self, seed: int | None = None) -> None:
+        self.silenced = 0
+        self._register(seed)
+
+    def _register(self, seed: int | None) -> None:
+        self.reseed(seed)
+        self._handle = next(_handles)
+        _sources[self._handle] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is loud, whatever silenced the original while it was copied, and starts its own seeded noise.
+        return {"seed": self.seed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.silenced = 0
+        self._register(state["seed"])
 
     def normal(self, like: Tensor, training: bool) -> Tensor:
         """Draw standard normals with the shape, type, device and memory layout of ``like``."""
         if torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None:
-            return torch.randn_like(like)  # an exported graph has its runtime's random numbers only
-        if torch.compiler.is_compiling():
-            raise NotImplementedError
+            return _exported_normal(like)
+        if torch.compiler.is_compiling() or not isinstance(like, Tensor):  # or symbolically, by torch.fx
+            return self._opaque_normal(like, training)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            # Under vmap a tensor that all share still needs noise of its own in every lane.
+            batched = torch._C._functorch.is_batchedtensor(like)
+            return self._opaque_normal(like if batched else torch.rand_like(like.detach()), training)
         return standard_normal(like, self.next_key(training))
+
+    def _opaque_normal(self, like: Tensor, training: bool) -> Tensor:
+        # The empty tensor keeps the compiler from merging two draws over the same tensor into one.
+        drawn: Tensor = _normal(like.detach(), torch.empty(0), self._handle, training)
+        return drawn
 
     def next_key(self, training: bool) -> bytes:
         """Return a key that was not used before."""
         if training:
             return training_key()
         if self.seed is None:
+            if torch._C._current_graph_task_id() != -1:
+                raise UsageError(
+                    "the noise of predictions cannot be drawn a second time, and gradient checkpointing recomputes "
+                    "it in the backward pass; call train(), or switch checkpointing off in eval()."
+                )
             return os.urandom(KEY_BYTES)
         self._drawn += 1
         return derive_key(b"prediction", self.seed, self._drawn)
@@ -90,6 +142,38 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
+
+
+@torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _normal(like: Tensor, ticket: Tensor, handle: int, training: bool) -> Tensor:
+    """A draw that compilers can neither look into nor repeat, fold or drop."""
+    source = _sources.get(handle) or NoiseSource()  # a traced graph may outlive the model it came from
+    return standard_normal(like, source.next_key(training))
+
+
+@_normal.register_fake
+def _(like: Tensor, ticket: Tensor, handle: int, training: bool) -> Tensor:
+    return torch.empty_like(like)
+
+
+@_normal.register_vmap
+def _(info: Any, in_dims: Any, like: Tensor, ticket: Tensor, handle: int, training: bool) -> tuple[Tensor, Any]:
+    if info.randomness != "different":
+        raise UsageError(
+            f"vmap(randomness={info.randomness!r}) cannot give every example its own noise; say "
+            "randomness='different'."
+        )
+    return _normal(like, torch.empty(0), handle, training), in_dims[0]
+
+
+def _exported_normal(like: Tensor) -> Tensor:
+    """Standard normals of the random numbers that the runtime of an exported graph has.
+
+    Sessions of onnxruntime in one process draw the same normals. Their dropout does not repeat, so it picks the
+    signs; a tool that removes dropout leaves the noise.
+    """
+    noise = torch.randn_like(like)
+    return torch.where(F.dropout(noise.abs(), p=0.5, training=True) > 0, noise, -noise)
 
 
 def standard_normal(like: Tensor, key: bytes) -> Tensor:
