@@ -17,6 +17,13 @@ def read_npz(file: Path, columns: Columns) -> tuple[Records, Records | None]:
 
     A group column ``patient`` means the arrays ``patient_train`` and ``patient_test``, or ``patient``. Images are
     ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/cells.npz", images=np.zeros((2, 8, 8)), labels=["benign", "malignant"])
+    ...     train, test = read_npz(Path(folder, "cells.npz"), Columns())
+    >>> train.labels, test
+    (('benign', 'malignant'), None)
     """
     arrays = _arrays(file)
     image, label, group = columns.image or "x", columns.label or "y", columns.group

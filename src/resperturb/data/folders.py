@@ -11,7 +11,14 @@ METADATA = "metadata.csv"
 
 
 def is_split(folder: Path) -> bool:
-    """Say whether the folder holds ``train/<class>/`` rather than ``<class>/``."""
+    """Say whether the folder holds ``train/<class>/`` rather than ``<class>/``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Path(folder, "train", "benign").mkdir(parents=True)
+    ...     is_split(Path(folder))
+    True
+    """
     return (folder / "train").is_dir() and not _images(folder / "train")
 
 
@@ -20,6 +27,13 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
 
     Groups come from a ``metadata.csv`` in the folder: a column ``file_name`` (``<class>/<image>``) and the group
     column.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Path(folder, "benign").mkdir()
+    ...     Path(folder, "benign", "1.png").touch()
+    ...     read_folder(Path(folder)).labels
+    ('benign',)
     """
     classes = [path for path in _entries(folder) if path.is_dir()]
     if not classes:

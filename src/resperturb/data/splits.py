@@ -1,6 +1,6 @@
 """Who is a member: the paper's four quarters from a seed, and a held-out test part, by groups if asked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,14 +13,19 @@ Indices: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Quarters:
-    """Indices of the four quarters of a training set; each model trains on one and never sees the others."""
+    """Indices of the four quarters of a training set; each model trains on one and never sees the others.
+
+    >>> shadow_train, shadow_out, target_train, target_out = four_quarters(8, seed=0)
+    >>> len(target_train)
+    2
+    """
 
     shadow_train: Indices
     shadow_out: Indices
     target_train: Indices
     target_out: Indices
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Indices]:
         return iter((self.shadow_train, self.shadow_out, self.target_train, self.target_out))
 
 

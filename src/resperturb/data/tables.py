@@ -28,7 +28,16 @@ class Columns:
 
 
 def read_parquet(files: Sequence[Path], columns: Columns) -> Records:
-    """Read the records of one or more parquet files that hold encoded images in a column."""
+    """Read the records of one or more parquet files that hold encoded images in a column.
+
+    >>> import pyarrow.parquet
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     table = pyarrow.table({"image": [b"an encoded image"], "label": ["benign"]})
+    ...     pyarrow.parquet.write_table(table, f"{folder}/cells.parquet")
+    ...     read_parquet([Path(folder, "cells.parquet")], Columns()).labels
+    ('benign',)
+    """
     # pyarrow reads the file where it is; `datasets` would first copy the private images into its cache.
     pa: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
