@@ -1,0 +1,60 @@
+"""Say in one sentence what is wrong with a number a user gave."""
+
+import math
+
+from resperturb.errors import UsageError
+
+
+def positive(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number above zero.
+
+    >>> positive("floor", 0.1)
+    0.1
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{name} must be a number above 0, not {value:g}.")
+    return float(value)
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number of at least zero.
+
+    >>> not_negative("radius", 0)
+    0.0
+    """
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{name} must be a number of at least 0, not {value:g}.")
+    return float(value)
+
+
+def between_0_and_1(name: str, value: float) -> float:
+    """Return ``value`` if it lies strictly between zero and one.
+
+    >>> between_0_and_1("delta", 1e-5)
+    1e-05
+    """
+    if not 0 < value < 1:
+        raise UsageError(f"{name} must lie strictly between 0 and 1, not {value:g}.")
+    return float(value)
+
+
+def count(name: str, value: float) -> int:
+    """Return ``value`` if it is a whole number of at least one.
+
+    >>> count("records", 12500)
+    12500
+    """
+    if not (math.isfinite(value) and value == int(value) and value >= 1):
+        raise UsageError(f"{name} must be a whole number of at least 1, not {value:g}.")
+    return int(value)
+
+
+def ratio(numerator: float, denominator: float) -> float:
+    """Divide two numbers of at least zero; no noise (0 below) is infinite, nothing to hide (0 above) is 0.
+
+    >>> ratio(30, 0), ratio(0, 0), ratio(30, 15)
+    (inf, 0.0, 2.0)
+    """
+    if numerator == 0:
+        return 0.0
+    return math.inf if denominator == 0 else numerator / denominator

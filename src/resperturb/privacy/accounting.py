@@ -1,0 +1,281 @@
+"""Add up what several noisy releases of the same records cost, and say what an attacker is then allowed.
+
+A ``Ledger`` lists the releases. Its Gaussian part is counted in closed form; Poisson-sampled releases (DP-SGD)
+and the selection of a best run go through dp-accounting's events.
+"""
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from resperturb.privacy.gaussian import attack_tpr, epsilon_for_delta
+
+Neighbours = Literal["swap", "add_remove", "any"]
+
+# The attacker of every verdict: one who wrongly accuses one outsider in a thousand.
+FALSE_POSITIVE_RATE = 1e-3
+
+_RDP_ORDERS = (1.1, 1.2, 1.35, 1.5, 1.75, *(2 + step / 4 for step in range(36)), *range(11, 64), 128, 256, 512, 1024)
+
+# Beyond this epsilon every bound is vacuous, and a privacy loss distribution costs gigabytes.
+_PLD_LIMIT = 500.0
+# It is convolved by Fourier transforms, whose rounding drowns smaller probabilities.
+_PLD_SMALLEST_DELTA = 1e-12
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """``steps`` Gaussian releases, each on a Poisson sample of the records at ``rate``.
+
+    ``noise_multiplier`` is the noise over the largest contribution of one record.
+    """
+
+    noise_multiplier: float
+    rate: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The best of a random number of runs of ``run`` (``dp_accounting.RepeatAndSelectDpEvent``)."""
+
+    run: "Ledger"
+    mean: float
+    shape: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What has been released about a set of records.
+
+    ``neighbours`` says which two data sets the guarantee compares: ``swap`` (one record replaced),
+    ``add_remove`` (one record more or fewer) or ``any`` (any two data sets at all). ``mu`` is the Gaussian-DP
+    parameter, for that relation, of all plain Gaussian releases together.
+
+    >>> Ledger("swap", mu=3.0).plus(Ledger("swap", mu=4.0)).mu
+    5.0
+    """
+
+    neighbours: Neighbours
+    mu: float = 0.0
+    sampled: tuple[Sampled, ...] = ()
+    selected: tuple[Selected, ...] = ()
+
+    def plus(self, other: "Ledger") -> "Ledger":
+        """Add the releases of another ledger, in the one relation that covers both.
+
+        A guarantee for any two data sets holds for either relation. A Poisson-sampled release can be counted
+        for a swap as well as for an addition. A swap guarantee says nothing about additions, so a mixture is
+        counted for a swap.
+        """
+        return Ledger(
+            _common(self.neighbours, other.neighbours),
+            math.hypot(self.mu, other.mu),
+            self.sampled + other.sampled,
+            self.selected + other.selected,
+        )
+
+    def as_swap(self) -> "Ledger":
+        """The same releases, counted for the replacement of one record."""
+        return self.plus(Ledger("swap"))
+
+
+@dataclass(frozen=True)
+class Account:
+    """Every valid epsilon by the name of its method, and the largest true positive rate they leave an attacker.
+
+    ``max_tpr`` is at a false positive rate of one in a thousand.
+
+    >>> Account({"rdp": 5.1, "pld": 4.7}, 0.2).epsilon
+    4.7
+    """
+
+    epsilons: dict[str, float]
+    max_tpr: float
+
+    @property
+    def epsilon(self) -> float:
+        """The smallest of the valid bounds, which is the one to claim."""
+        return min(self.epsilons.values())
+
+
+def account(ledger: Ledger, delta: float) -> "Account":
+    """Bound what the ledger gives away, by every method that applies.
+
+    >>> account(Ledger("swap", mu=1.0), 1e-5)
+    Account(epsilons={'gaussian': 4.377...}, max_tpr=0.018...)
+    """
+    found, accountant = _epsilons(ledger, delta)
+    tprs = [1.0, tpr_from_budget(min(found.values()), delta, FALSE_POSITIVE_RATE)]
+    if not ledger.selected:
+        tprs.append(attack_tpr(_mu_without_sampling(ledger), FALSE_POSITIVE_RATE))
+    if accountant is not None:
+        grid = [-math.log(FALSE_POSITIVE_RATE) * step / 20 for step in range(21)]
+        tprs.extend(math.exp(e) * FALSE_POSITIVE_RATE + float(accountant.get_delta(e)) for e in grid)
+    return Account(found, min(tprs))
+
+
+def least_epsilon(ledger: Ledger, delta: float) -> float:
+    """Return ``account(ledger, delta).epsilon`` without the work on attacks.
+
+    >>> round(least_epsilon(Ledger("swap", mu=1.0), 1e-5), 3)
+    4.377
+    """
+    return min(_epsilons(ledger, delta)[0].values())
+
+
+def tpr_from_budget(epsilon: float, delta: float, fpr: float) -> float:
+    """Return the largest true positive rate that ``(epsilon, delta)`` alone allows at ``fpr``.
+
+    >>> round(tpr_from_budget(3.0, 1e-5, 0.001), 3)
+    0.02
+    """
+    if epsilon > 700:
+        return 1.0
+    return min(1.0, math.exp(epsilon) * fpr + delta, 1 - math.exp(-epsilon) * max(0.0, 1 - delta - fpr))
+
+
+def _epsilons(ledger: Ledger, delta: float) -> tuple[dict[str, float], Any]:
+    """Every valid epsilon by the name of its method, and the PLD accountant if there is one."""
+    gaussian = epsilon_for_delta(delta, _mu_without_sampling(ledger))
+    if not (ledger.sampled or ledger.selected):
+        return {"gaussian": gaussian}, None
+    rdp = _rdp_bound(ledger, delta)
+    if ledger.selected:
+        return {"rdp": rdp}, None
+    found = {"rdp": rdp, "gaussian": gaussian}
+    guess = rdp if ledger.neighbours != "swap" else _guess(ledger, delta)
+    if min(found.values()) == 0 or guess > _PLD_LIMIT or delta < _PLD_SMALLEST_DELTA:
+        return found, None
+    # The rounding is upwards, by about 1.6 steps interval^2: spend a ten-thousandth of epsilon on it, within reason.
+    steps = 1 + sum(release.steps for release in ledger.sampled)
+    fine = max(math.sqrt(1e-4 * guess / (1.6 * steps)), _largest_loss(ledger) / 1e5, 2e-6)
+    interval = min(fine, 1e-3 * max(1.0, guess / 20))
+    accountant = _pld_accountant(ledger, interval)
+    return {**found, "pld": float(accountant.get_epsilon(delta))}, accountant
+
+
+def _common(one: Neighbours, other: Neighbours) -> Neighbours:
+    if one == "any" or one == other:
+        return other
+    return one if other == "any" else "swap"
+
+
+def _moves(neighbours: Neighbours) -> int:
+    """By how many record norms a release can move between neighbours."""
+    return 2 if neighbours == "swap" else 1
+
+
+def _mu_without_sampling(ledger: Ledger) -> float:
+    """The Gaussian-DP parameter if every record were in every batch: always an upper bound."""
+    sampled = (
+        math.sqrt(release.steps) * _moves(ledger.neighbours) / release.noise_multiplier
+        if release.noise_multiplier > 0
+        else math.inf
+        for release in ledger.sampled
+    )
+    return math.hypot(ledger.mu, *sampled)
+
+
+def _sampled_event(release: Sampled) -> Any:
+    import dp_accounting as dp
+
+    gaussian = dp.GaussianDpEvent(release.noise_multiplier)
+    return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(release.rate, gaussian), release.steps)
+
+
+def _pld_event(ledger: Ledger) -> Any:
+    """The ledger for the PLD accountant, which measures noise per record norm and counts a swap as two norms."""
+    import dp_accounting as dp
+
+    parts: list[Any] = [dp.GaussianDpEvent(_moves(ledger.neighbours) / ledger.mu)] if ledger.mu > 0 else []
+    return _composed([*parts, *map(_sampled_event, ledger.sampled)])
+
+
+def _composed(parts: list[Any]) -> Any:
+    import dp_accounting as dp
+
+    return parts[0] if len(parts) == 1 else dp.ComposedDpEvent(parts)
+
+
+def quick_bound(ledger: Ledger, delta: float) -> float:
+    """Return an epsilon that is quick to compute and never below ``least_epsilon``.
+
+    >>> round(quick_bound(Ledger("swap", mu=1.0), 1e-5), 2)
+    4.38
+    """
+    if ledger.selected:
+        return _rdp_bound(ledger, delta)
+    return min(_rdp_bound(ledger, delta), epsilon_for_delta(delta, _mu_without_sampling(ledger)))
+
+
+def _rdp_bound(ledger: Ledger, delta: float) -> float:
+    import dp_accounting as dp
+    import numpy as np
+
+    if math.isinf(_mu_without_sampling(ledger)):
+        return math.inf
+    with _without_warnings():
+        accountant = dp.rdp.RdpAccountant(_RDP_ORDERS).compose(_rdp_event(ledger))
+    # The divergence of one step is right to some 1e-16 only: where the truth is smaller, the sum may even come
+    # out negative, and dp-accounting would then answer an epsilon of zero.
+    rounding = 1e-13 * sum(release.steps for release in ledger.sampled)
+    divergence = np.maximum(accountant.rdp, 0.0) + rounding / (accountant.orders - 1)
+    return float(dp.rdp.compute_epsilon(accountant.orders, divergence, delta)[0])
+
+
+def _rdp_event(ledger: Ledger) -> Any:
+    """The ledger for the RDP accountant, which takes a noise multiplier per shift and knows no sampled swap.
+
+    A sampled release counted for a swap is therefore taken as if it were not sampled: a larger, valid bound.
+    """
+    import dp_accounting as dp
+
+    swap = ledger.neighbours == "swap"
+    mu = _mu_without_sampling(ledger) if swap else ledger.mu
+    parts: list[Any] = [dp.GaussianDpEvent(1 / mu)] if mu > 0 else []
+    if not swap:
+        parts.extend(_sampled_event(release) for release in ledger.sampled)
+    for best in ledger.selected:
+        run = best.run.as_swap() if swap else best.run
+        parts.append(dp.dp_event.RepeatAndSelectDpEvent(_rdp_event(run), best.mean, best.shape))
+    return _composed(parts)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """dp-accounting warns of every order it leaves out because a series did not converge, which is harmless."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _largest_loss(ledger: Ledger) -> float:
+    """About the largest privacy loss of a single release, ten standard deviations out."""
+    losses = [10 * ledger.mu + ledger.mu**2 / 2]
+    for release in ledger.sampled:
+        shift = _moves(ledger.neighbours) / release.noise_multiplier
+        losses.append(10 * shift + shift**2 / 2 + math.log(release.rate))
+        losses.append(release.rate * 10 * shift)
+    return max(losses)
+
+
+def _guess(ledger: Ledger, delta: float) -> float:
+    """About the epsilon to expect of a swap, to choose how finely to discretise; it bounds nothing."""
+    sampled = tuple(Sampled(r.noise_multiplier / 2, r.rate, r.steps) for r in ledger.sampled)
+    return _rdp_bound(Ledger("add_remove", ledger.mu, sampled), delta)
+
+
+def _pld_accountant(ledger: Ledger, interval: float) -> Any:
+    import dp_accounting as dp
+
+    swap = ledger.neighbours == "swap"
+    relation = dp.NeighboringRelation.REPLACE_ONE if swap else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    return dp.pld.PLDAccountant(relation, interval).compose(_pld_event(ledger))

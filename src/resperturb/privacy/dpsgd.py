@@ -1,0 +1,142 @@
+"""DP-SGD: the epsilon of clipped, noised gradients on Poisson-sampled batches, by dp-accounting."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.optimize import brentq
+
+from resperturb.errors import UsageError
+from resperturb.privacy._checks import between_0_and_1, not_negative, positive
+from resperturb.privacy.accounting import Ledger, Sampled, account, least_epsilon, quick_bound
+from resperturb.privacy.budget import Assumption, Budget, number
+from resperturb.privacy.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpsgdBudget(Budget):
+    """The budget of a training run with DP-SGD.
+
+    ``epsilon`` is the smallest of the valid bounds; ``epsilon_pld`` (privacy loss distributions) and
+    ``epsilon_rdp`` (Renyi divergences) are two of them. The first is ``None`` where it cannot be computed
+    reliably: an epsilon of hundreds, or a delta below 1e-12.
+    """
+
+    noise_multiplier: float
+    schedule: Schedule
+    epsilon_pld: float | None
+    epsilon_rdp: float
+
+    def numbers(self) -> dict[str, Any]:
+        """Return both bounds and the setting."""
+        return {
+            "epsilon_pld": self.epsilon_pld,
+            "epsilon_rdp": self.epsilon_rdp,
+            "noise_multiplier": self.noise_multiplier,
+            "batch_size": self.schedule.batch_size,
+            "records": self.schedule.records,
+            "steps": self.schedule.steps,
+            "epochs": self.schedule.epochs,
+        }
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Say which method gave epsilon."""
+        pld = "not computed" if self.epsilon_pld is None else number(self.epsilon_pld)
+        return [("", f"by privacy loss distributions {pld}, by Renyi divergences {number(self.epsilon_rdp)}.")]
+
+
+def dpsgd_budget(*, noise_multiplier: float, schedule: Schedule, delta: float) -> DpsgdBudget:
+    """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
+
+    >>> from resperturb.privacy.schedule import schedule
+    >>> run = schedule(epochs=2, batch_size=100, records=1000)
+    >>> budget = dpsgd_budget(noise_multiplier=1.0, schedule=run, delta=1e-5)
+    >>> round(budget.epsilon, 2), budget.level
+    (3.59, 'weak')
+    """
+    not_negative("noise multiplier", noise_multiplier)
+    between_0_and_1("delta", delta)
+    ledger = _ledger(noise_multiplier, schedule)
+    found = account(ledger, delta)
+    return DpsgdBudget(
+        mechanism="dpsgd",
+        setting=f"DP-SGD: noise {noise_multiplier:g} times the clipping norm, batches of {schedule.batch_size} of "
+        f"{schedule.records} records, {schedule.steps} steps.",
+        epsilon=found.epsilon,
+        delta=delta,
+        max_tpr=found.max_tpr,
+        protects="one training record, image and label, even from someone who holds the weights and knows every "
+        "other record.",
+        assumptions=(
+            Assumption("assumed", "Every record's gradient is clipped on its own before the noise is added."),
+            Assumption(
+                "assumed",
+                "Batches are Poisson samples: each record joins each batch by its own coin toss. Shuffled batches "
+                "are not covered and can leak far more.",
+            ),
+            Assumption("assumed", "No layer mixes records of a batch: no BatchNorm."),
+            Assumption(
+                "assumed",
+                "Nothing else is computed from the records: no pixel statistics, no accuracy on them that is "
+                "published or used to choose a model.",
+            ),
+        ),
+        ledger=ledger,
+        records=schedule.records,
+        noise_multiplier=noise_multiplier,
+        schedule=schedule,
+        epsilon_pld=found.epsilons.get("pld"),
+        epsilon_rdp=found.epsilons["rdp"],
+    )
+
+
+def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> DpsgdBudget:
+    """Return the budget with the least noise that gives ``epsilon``.
+
+    >>> from resperturb.privacy.schedule import schedule
+    >>> run = schedule(epochs=1, batch_size=100, records=1000)
+    >>> budget = calibrate_dpsgd(epsilon=3.0, delta=1e-5, schedule=run)
+    >>> budget.epsilon <= 3.0, round(budget.epsilon, 3)
+    (True, 3.0)
+    """
+    positive("epsilon", epsilon)
+    between_0_and_1("delta", delta)
+    tried: dict[float, float] = {}
+
+    def excess(log_noise: float) -> float:
+        if log_noise not in tried:
+            tried[log_noise] = least_epsilon(_ledger(math.exp(log_noise), schedule), delta) - epsilon
+        return tried[log_noise]
+
+    # The quick bound is never the smaller, so the noise it asks for is enough; a little less may do.
+    high = _enough_noise(epsilon, delta, schedule)
+    low = high - 0.1
+    while excess(low) <= 0:
+        high, low = low, low - 0.2
+        if low < -30:
+            raise UsageError(f"epsilon {epsilon:g} at delta {delta:g} needs no noise to speak of; ask for less.")
+    brentq(excess, low, high, xtol=1e-5)
+    enough = min(log_noise for log_noise, over in tried.items() if over <= 0)
+    return dpsgd_budget(noise_multiplier=math.exp(enough), schedule=schedule, delta=delta)
+
+
+def _enough_noise(epsilon: float, delta: float, schedule: Schedule) -> float:
+    """The logarithm of a noise multiplier that is enough, and hardly more than the quick bound needs."""
+
+    def is_enough(log_noise: float) -> bool:
+        return quick_bound(_ledger(math.exp(log_noise), schedule), delta) <= epsilon
+
+    low, high = -30.0, 0.0
+    while not is_enough(high):
+        low, high = high, high + 2
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def _ledger(noise_multiplier: float, schedule: Schedule) -> Ledger:
+    if schedule.steps is None or schedule.batch_size is None or schedule.records is None:
+        raise UsageError("DP-SGD needs the batch size and the number of records as well as the epochs or steps.")
+    rate = schedule.batch_size / schedule.records
+    return Ledger("add_remove", sampled=(Sampled(noise_multiplier, rate, schedule.steps),))

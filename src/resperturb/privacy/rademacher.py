@@ -1,0 +1,241 @@
+"""Theorem 3: how much multiplicative noise shrinks the Rademacher complexity of a linear residual flow.
+
+``F`` is ``{w . x^p(T) : dx = U x dt}`` and ``G`` the expectation of the same under multiplicative noise, with the
+norms of ``w`` and ``U`` at most ``norm``. The noise multiplies the expectation of every feature by the same number,
+whatever ``U`` is, so ``R(G) = ratio * R(F)`` exactly. This is about generalisation; it protects nobody.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from resperturb.errors import UsageError
+from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive
+from resperturb.privacy.budget import Assumption
+
+_EXACT_UP_TO = 16
+_DRAWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class SignedSum:
+    """The mean norm of ``sum_i s_i x_i^p`` over random signs; ``standard_error`` is 0 where it is exact."""
+
+    mean: float
+    standard_error: float
+    records: int
+    draws: int | None
+
+
+@dataclass(frozen=True)
+class NoisyClass:
+    """The complexity of ``G`` at one ``gamma``, and the generalisation gap it allows.
+
+    ``gap`` is the textbook bound, ``gap_printed`` the paper's, which multiplies the complexity by the loss bound.
+    """
+
+    gamma: float
+    ratio: float
+    complexity: float
+    standard_error: float
+    gap: float
+    gap_printed: float
+
+
+@dataclass(frozen=True)
+class Rademacher:
+    """Theorem 3 on given data: the complexity without noise (``plain``) and at each gamma (``noisy``)."""
+
+    power: float
+    time: float
+    norm: float
+    loss_bound: float
+    lipschitz: float
+    delta: float
+    sum: SignedSum
+    plain: NoisyClass
+    noisy: tuple[NoisyClass, ...]
+
+    @property
+    def protects(self) -> str:
+        """What is protected: nothing."""
+        return "nobody: this bounds the generalisation gap, not what the model gives away."
+
+    @property
+    def verdict(self) -> str:
+        """Say whether any of the gaps says more than that the loss is bounded."""
+        best = min((self.plain, *self.noisy), key=lambda row: row.gap)
+        if best.gap >= self.loss_bound:
+            return (
+                f"vacuous: the gap is bounded by {best.gap:.3g} at best, and a loss of at most {self.loss_bound:g} "
+                f"has no larger gap anyway."
+            )
+        return f"meaningful: with gamma {best.gamma:g} the gap is at most {best.gap:.3g}, if the assumptions hold."
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What the numbers rest on."""
+        return (
+            Assumption("assumed", "The network is a linear flow with one noise for all features, not a ResNet."),
+            Assumption("assumed", "Its output is averaged over the noise."),
+            Assumption("assumed", f"The norms of w and U are at most {self.norm:g}."),
+            Assumption(
+                "assumed",
+                "U is a multiple of the identity. For other U the paper's value of R(F) is only a lower bound (see "
+                "docs/theory.md); the ratio is exact for every U.",
+                needed_by="complexity and gap",
+            ),
+            Assumption(
+                "assumed",
+                f"The loss lies in [0, {self.loss_bound:g}] and changes at most {self.lipschitz:g} times as fast as "
+                f"the output; the records are independent draws.",
+                needed_by="gap",
+            ),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "mechanism": "rademacher",
+            "power": self.power,
+            "time": self.time,
+            "norm": self.norm,
+            "loss_bound": self.loss_bound,
+            "lipschitz": self.lipschitz,
+            "delta": self.delta,
+            "records": self.sum.records,
+            "exact": self.sum.draws is None,
+            "draws": self.sum.draws,
+            "classes": [asdict(row) for row in (self.plain, *self.noisy)],
+            "protects": self.protects,
+            "assumptions": [assumption.to_dict() for assumption in self.assumptions],
+            "verdict": self.verdict,
+        }
+
+
+def rademacher(
+    inputs: ArrayLike,
+    gammas: Sequence[float],
+    *,
+    power: float = 0.5,
+    time: float = 1.0,
+    norm: float = 1.0,
+    loss_bound: float = 1.0,
+    lipschitz: float = 1.0,
+    delta: float = 0.05,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Rademacher:
+    """Return Theorem 3 on ``inputs`` (one row a record): the complexities, their ratios and the gap they allow.
+
+    >>> result = rademacher(np.eye(4), [1.0, 2.0])
+    >>> [round(row.ratio, 3) for row in result.noisy], round(result.plain.complexity, 3)
+    ([0.882, 0.607], 0.824)
+    """
+    positive("norm", norm)
+    positive("loss bound", loss_bound)
+    positive("lipschitz", lipschitz)
+    between_0_and_1("delta", delta)
+    total = signed_sum(inputs, power, draws=draws, seed=seed)
+
+    def at(gamma: float) -> NoisyClass:
+        ratio = noise_ratio(gamma, power, time)
+        scale = norm / total.records * _exp(norm * time * power - power * (1 - power) * gamma * gamma * time / 2)
+        complexity = total.mean * scale if total.mean > 0 else 0.0
+        error = total.standard_error * scale if total.standard_error > 0 else 0.0
+        return NoisyClass(
+            gamma=gamma,
+            ratio=ratio,
+            complexity=complexity,
+            standard_error=error,
+            gap=generalisation_gap(complexity, total.records, lipschitz, loss_bound, delta),
+            gap_printed=generalisation_gap(loss_bound * complexity, total.records, lipschitz, loss_bound, delta),
+        )
+
+    return Rademacher(
+        power=power,
+        time=time,
+        norm=norm,
+        loss_bound=loss_bound,
+        lipschitz=lipschitz,
+        delta=delta,
+        sum=total,
+        plain=at(0.0),
+        noisy=tuple(at(not_negative("gamma", gamma)) for gamma in gammas),
+    )
+
+
+def noise_ratio(gamma: float, power: float, time: float) -> float:
+    """Return ``R(G) / R(F) = exp(-p (1 - p) gamma^2 T / 2)``: below 1 for any noise, and falling in gamma.
+
+    >>> noise_ratio(0.0, 0.5, 1.0), round(noise_ratio(1.0, 0.5, 1.0), 4)
+    (1.0, 0.8825)
+    """
+    not_negative("gamma", gamma)
+    between_0_and_1("power", power)
+    positive("time", time)
+    return math.exp(-power * (1 - power) * gamma * gamma * time / 2)
+
+
+def signed_sum(inputs: ArrayLike, power: float, *, draws: int = 1000, seed: int = 0) -> SignedSum:
+    """Return the mean norm of the randomly signed sum of ``x_i^p``: over all signs, or a sample of them.
+
+    A negative feature keeps its sign: ``x^p`` is ``sgn(x) |x|^p``. Up to 16 records all signs are enumerated.
+
+    >>> signed_sum([[1.0], [1.0]], 0.5)
+    SignedSum(mean=1.0, standard_error=0.0, records=2, draws=None)
+    """
+    between_0_and_1("power", power)
+    data = np.asarray(inputs)
+    if data.ndim == 0 or data.size == 0 or not np.issubdtype(data.dtype, np.number):
+        raise UsageError("the inputs must be an array of numbers with one row for each record.")
+    rows = data.reshape(len(data), -1).astype(np.float64 if data.dtype == np.float64 else np.float32)
+    if not np.isfinite(rows).all():
+        raise UsageError("the inputs hold a value that is not a finite number.")
+    rows = np.sign(rows) * np.abs(rows) ** power
+    if len(rows) <= _EXACT_UP_TO:
+        return SignedSum(float(_norms(_all_signs(len(rows)), rows).mean()), 0.0, len(rows), None)
+    draws = count("draws", draws)
+    if draws < 2:
+        raise UsageError("the sign draws must be at least 2, or there is no standard error.")
+    rng = np.random.default_rng(seed)
+    norms = np.concatenate(
+        [
+            _norms(rng.choice(np.array([-1, 1], rows.dtype), (size, len(rows))), rows)
+            for size in _batches(draws, _DRAWS_AT_ONCE)
+        ]
+    )
+    return SignedSum(float(norms.mean()), float(norms.std(ddof=1) / math.sqrt(draws)), len(rows), draws)
+
+
+def generalisation_gap(
+    complexity: float, records: int, lipschitz: float = 1.0, loss_bound: float = 1.0, delta: float = 0.05
+) -> float:
+    """Return the bound on ``risk - empirical risk`` that holds with probability ``1 - delta``.
+
+    >>> round(generalisation_gap(0.01, 10000), 4)
+    0.0607
+    """
+    return 2 * lipschitz * complexity + 3 * loss_bound * math.sqrt(math.log(2 / delta) / (2 * records))
+
+
+def _all_signs(records: int) -> NDArray[np.float64]:
+    """Every sign vector up to a common sign, which does not change the norm."""
+    codes = np.arange(2 ** (records - 1))[:, None]
+    return np.where(codes >> np.arange(records) & 1, -1.0, 1.0)
+
+
+def _norms(signs: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.linalg.norm(signs @ rows, axis=1), np.float64)
+
+
+def _batches(total: int, size: int) -> list[int]:
+    return [min(size, total - start) for start in range(0, total, size)]
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf  # also where the exponent itself overflowed

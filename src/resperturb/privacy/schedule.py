@@ -1,0 +1,60 @@
+"""How often training uses one record: what every proof of a training run has to count."""
+
+import math
+from dataclasses import dataclass
+
+from resperturb.errors import UsageError
+from resperturb.privacy._checks import count, positive
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a training run is.
+
+    ``epochs`` is the mean number of uses of a record (``steps * batch_size / records``), the number the paper's
+    Theorem 1 prints. ``passes`` is the largest: a proof about one record must count that one.
+    """
+
+    epochs: float
+    passes: int
+    steps: int | None = None
+    batch_size: int | None = None
+    records: int | None = None
+
+
+def schedule(
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    records: int | None = None,
+) -> Schedule:
+    """Count from ``epochs``, or from ``steps``, ``batch_size`` and ``records``.
+
+    Records are taken to be shuffled and used once per epoch. A begun epoch counts whole, for it may have used the
+    record already. Given steps, an epoch has ``records // batch_size`` of them, the fewest there can be (a loader
+    that drops the last short batch), so that ``passes`` is right for either kind of loader.
+
+    >>> schedule(epochs=2.5).passes
+    3
+    >>> run = schedule(steps=9700, batch_size=128, records=12500)
+    >>> round(run.epochs, 3), run.passes
+    (99.328, 100)
+    """
+    if batch_size is not None:
+        batch_size = count("batch size", batch_size)
+    if records is not None:
+        records = count("records", records)
+    if batch_size is not None and records is not None and records < batch_size:
+        raise UsageError(f"a batch of {batch_size} cannot be drawn from {records} records; lower the batch size.")
+    if epochs is not None and steps is not None:
+        raise UsageError("give either the epochs or the steps, not both.")
+    if epochs is not None:
+        epochs = positive("epochs", epochs)
+        if batch_size is not None and records is not None:
+            steps = math.ceil(epochs * records / batch_size)
+        return Schedule(epochs, math.ceil(epochs), steps, batch_size, records)
+    if steps is None or batch_size is None or records is None:
+        raise UsageError("give the epochs, or the steps, the batch size and the number of records.")
+    steps = count("steps", steps)
+    passes = -(-steps // (records // batch_size))
+    return Schedule(steps * batch_size / records, passes, steps, batch_size, records)
