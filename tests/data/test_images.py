@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from resperturb.data import images as images_module
-from resperturb.data.images import ImageSet, channel_statistics, normalize
+from resperturb.data.images import ImageSet
 
 
 def _set(n: int = 6, seed: int = 0, groups: np.ndarray | None = None, name: str = "some") -> ImageSet:
@@ -58,36 +57,3 @@ def test_fingerprint_depends_on_what_a_result_depends_on_and_on_nothing_else():
 def test_an_inconsistent_set_cannot_be_made(arguments):
     with pytest.raises(ValueError, match="must"):
         ImageSet(*arguments, "bad")
-
-
-def test_statistics_are_those_of_the_float_images_whatever_the_chunks(monkeypatch):
-    images = _set(50).images
-    floats = images.to(torch.float64) / 255
-    whole = channel_statistics(images)
-    monkeypatch.setattr(images_module, "_PIXELS_PER_CHUNK", 7 * 60)
-    assert channel_statistics(images) == whole
-    mean, std = whole
-    np.testing.assert_allclose(mean, floats.mean(dim=(0, 2, 3)), rtol=1e-12)
-    np.testing.assert_allclose(std, floats.std(dim=(0, 2, 3), correction=0), rtol=1e-12)
-    assert all(isinstance(value, float) for value in (*mean, *std))
-
-
-def test_normalizing_with_its_own_statistics_gives_zero_mean_and_unit_variance():
-    images = _set(50).images
-    normal = normalize(images, *channel_statistics(images))
-    assert normal.dtype == torch.float32
-    torch.testing.assert_close(normal.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
-    torch.testing.assert_close(normal.std(dim=(0, 2, 3), correction=0), torch.ones(3), atol=1e-5, rtol=0)
-    assert images.dtype == torch.uint8
-
-
-def test_a_constant_channel_normalizes_to_zero():
-    images = torch.full((3, 1, 4, 4), 9, dtype=torch.uint8)
-    assert normalize(images, *channel_statistics(images)).abs().max() < 1e-6
-
-
-def test_normalizing_refuses_floats_and_the_wrong_number_of_channels():
-    with pytest.raises(ValueError, match="uint8"):
-        normalize(torch.zeros(1, 1, 2, 2), (0.5,), (0.5,))
-    with pytest.raises(ValueError, match="3 channels"):
-        normalize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), (0.5,), (0.5,))

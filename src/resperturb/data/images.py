@@ -1,7 +1,6 @@
-"""A set of labelled images held in memory as bytes, and its conversion to floats, one batch at a time."""
+"""A set of labelled images held in memory as bytes."""
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,48 +84,3 @@ class ImageSet:
         digest.update(self.images.contiguous().cpu().numpy().data)
         digest.update(self.labels.contiguous().cpu().numpy().astype("<i8").data)
         return digest.hexdigest()
-
-
-def normalize(batch: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """Turn a uint8 batch ``[N, C, H, W]`` into float32 of about zero mean and unit variance a channel.
-
-    ``mean`` and ``std`` are on the scale 0 to 1, as `channel_statistics` returns them.
-
-    >>> batch = torch.tensor([0, 255], dtype=torch.uint8).reshape(1, 1, 1, 2)
-    >>> normalize(batch, mean=(0.5,), std=(0.25,)).flatten().tolist()
-    [-2.0, 2.0]
-    """
-    if batch.dtype != torch.uint8:
-        raise ValueError(f"normalize takes uint8 images, not {batch.dtype}")
-    if not len(mean) == len(std) == batch.shape[1]:
-        raise ValueError(f"{batch.shape[1]} channels need as many means and stds, not {len(mean)} and {len(std)}")
-    centre = torch.tensor(mean, dtype=torch.float32, device=batch.device).view(1, -1, 1, 1)
-    scale = torch.tensor(std, dtype=torch.float32, device=batch.device).view(1, -1, 1, 1)
-    return batch.to(torch.float32).div_(255).sub_(centre).div_(scale)
-
-
-def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of uint8 images, on the scale 0 to 1.
-
-    A channel that is constant gets a standard deviation of 1, so that dividing by it is safe.
-
-    >>> mean, std = channel_statistics(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1))
-    >>> mean, std
-    ((0.5,), (0.5,))
-    """
-    if images.dtype != torch.uint8 or images.ndim != 4 or len(images) == 0:
-        raise ValueError(f"channel_statistics takes uint8 images [N, C, H, W], not {images.dtype} {images.shape}")
-    counts = torch.zeros(images.shape[1], 256, dtype=torch.int64)
-    for part in torch.split(images, max(1, _PIXELS_PER_CHUNK // max(1, images[0].numel()))):
-        for channel in range(images.shape[1]):
-            counts[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256).cpu()
-    means, stds = [], []
-    for histogram in counts.tolist():
-        # In whole numbers, so the result is exact: it depends neither on chunks nor on threads.
-        pixels = sum(histogram)
-        total = sum(count * value for value, count in enumerate(histogram))
-        squares = sum(count * value**2 for value, count in enumerate(histogram))
-        means.append(total / (pixels * 255))
-        spread = squares * pixels - total**2
-        stds.append(math.sqrt(spread / (pixels * 255) ** 2) if spread else 1.0)
-    return tuple(means), tuple(stds)

@@ -110,7 +110,7 @@ def create_run(config: TrainConfig, out: Path | None, runs: Path) -> Run:
                 "delete that folder."
             )
         return present
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir())):
         raise UsageError(f"{path} exists and is not a run; choose another --out.")
     write_json(path / "config.json", config.model_dump(mode="json"))
     return Run(path, config)

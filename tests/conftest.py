@@ -1,0 +1,34 @@
+"""What the tests share: one thread a worker, and one small trained and attacked run."""
+
+import os
+
+# Tests run in several processes; more threads than cores make each of them many times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.run import Run
+
+torch.set_num_threads(1)
+
+
+def tiny_config(**changes: object) -> TrainConfig:
+    """A training of a second: 60 images of the built-in sample in each quarter."""
+    data = {"spec": "fashion-sample", "limit": 240, **changes.pop("data", {})}  # type: ignore[dict-item]
+    return make_config(**{"data": data, "epochs": 3, "batch_size": 20, **changes})
+
+
+@pytest.fixture(scope="session")
+def attacked_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that has learned its images by heart, attacked by the paper's attack."""
+    from resperturb.attacks.shadow import run_shadow_attack
+    from resperturb.training.loop import train
+
+    folder: Path = tmp_path_factory.mktemp("attacked")
+    run = train(tiny_config(epochs=40, data={"limit": 400}), runs=folder)
+    run_shadow_attack(run)
+    return run

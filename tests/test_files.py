@@ -1,0 +1,52 @@
+"""A file is there whole or not at all."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from resperturb.errors import ResperturbError
+from resperturb.files import write_bytes, write_json
+
+
+@contextmanager
+def no_room_for_more_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    write_bytes(path, b"good")
+    with no_room_for_more_than(1000), pytest.raises(ResperturbError, match="could not write .*checkpoint"):
+        write_bytes(path, b"x" * 5000)
+    assert path.read_bytes() == b"good"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ResperturbError, match=r"could not write .*file/result\.json"):
+        write_json(tmp_path / "file" / "result.json", {})
+
+
+def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_json(tmp_path / "result.json", {"a": 1})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "result.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_json_never_holds_a_number_that_json_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(tmp_path / "result.json", {"a": float("nan")})
+    assert not (tmp_path / "result.json").exists()

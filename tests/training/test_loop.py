@@ -1,0 +1,144 @@
+"""Training is reproducible, resumable, and stops with a reason."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.perturbation import Additive, strategy_of
+from resperturb.training.loop import InterruptedTrainingError, Update, epoch_order, train
+from resperturb.training.run import Run, open_run
+from tests.conftest import tiny_config
+
+NOISE = {"name": "additive", "gamma": 0.5}
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return load_file(run.model_path)
+
+
+def same(one: Run, other: Run) -> bool:
+    a, b = weights(one), weights(other)
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+def test_the_seed_decides_everything_the_training_noise_included(tmp_path: Path) -> None:
+    one = train(tiny_config(perturbation=NOISE), runs=tmp_path / "a")
+    again = train(tiny_config(perturbation=NOISE), runs=tmp_path / "b")
+    assert same(one, again)
+    assert one.result["train_accuracy"] == again.result["train_accuracy"]
+    torch.manual_seed(12345)
+    assert not same(one, train(tiny_config(perturbation=NOISE, seed=1), runs=tmp_path / "c"))
+
+
+def test_a_run_keeps_what_it_is_made_of(tmp_path: Path) -> None:
+    run = train(tiny_config(perturbation=NOISE), runs=tmp_path)
+    assert run.path.name == run.config.digest
+    assert open_run(run.path) == run
+    assert strategy_of(run.load_model()) == Additive(0.5)
+    assert [entry["epoch"] for entry in run.metrics()] == [1, 2, 3]
+    assert run.result["records"] == 60
+    assert run.result["gap"] == pytest.approx(run.result["train_accuracy"] - run.result["test_accuracy"])
+    assert not run.checkpoint_path.exists()
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    train(tiny_config(), runs=tmp_path)
+    updates: list[Update] = []
+    train(tiny_config(), runs=tmp_path, on_update=updates.append)
+    assert updates == []
+
+
+class Stop(Exception):
+    """Stands for a crash."""
+
+
+def crash_at(step: int):  # type: ignore[no-untyped-def]
+    def update(update: Update) -> None:
+        if update.step == step:
+            raise Stop
+
+    return update
+
+
+@pytest.mark.parametrize("crashes", [[1], [4], [5, 8]])
+def test_a_crashed_training_ends_with_the_same_weights(tmp_path: Path, crashes: list[int]) -> None:
+    config = tiny_config(perturbation=NOISE, augment=True)
+    whole = train(config, runs=tmp_path / "whole")
+    for step in crashes:
+        with pytest.raises(Stop):
+            train(config, runs=tmp_path / "crashed", on_update=crash_at(step))
+    resumed = train(config, runs=tmp_path / "crashed")
+    assert same(whole, resumed)
+    assert [entry["loss"] for entry in whole.metrics()] == [entry["loss"] for entry in resumed.metrics()]
+
+
+def test_ctrl_c_saves_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    config = tiny_config(perturbation=NOISE)
+    whole = train(config, runs=tmp_path / "whole")
+
+    def press(update: Update) -> None:
+        if update.step == 5:
+            os.kill(os.getpid(), 2)
+
+    with pytest.raises(InterruptedTrainingError, match="epoch 2 of 3, after batch 2 of 3.*same command"):
+        train(config, runs=tmp_path / "stopped", on_update=press)
+    steps: list[int] = []
+    resumed = train(config, runs=tmp_path / "stopped", on_update=lambda update: steps.append(update.step))
+    assert steps[0] == 6
+    assert same(whole, resumed)
+
+
+def test_a_damaged_checkpoint_is_noticed(tmp_path: Path) -> None:
+    config = tiny_config()
+    with pytest.raises(Stop):
+        train(config, runs=tmp_path, on_update=crash_at(5))
+    [checkpoint] = tmp_path.glob("*/checkpoint.safetensors")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    with pytest.raises(ResperturbError, match="damaged"):
+        train(config, runs=tmp_path)
+
+
+def test_another_configuration_in_the_same_folder_is_refused_with_the_difference(tmp_path: Path) -> None:
+    train(tiny_config(), out=tmp_path / "run")
+    with pytest.raises(UsageError, match="epochs: 3 there, 4 asked for"):
+        train(tiny_config(epochs=4), out=tmp_path / "run")
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(UsageError, match="is not a run"):
+        train(tiny_config(), out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_two_processes_do_not_train_the_same_run(tmp_path: Path) -> None:
+    run = train(tiny_config(), runs=tmp_path)
+    handle = os.open(run.path / ".lock", os.O_RDWR)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(ResperturbError, match="another process"):
+            train(tiny_config(), runs=tmp_path)
+    finally:
+        os.close(handle)
+
+
+def test_a_diverging_loss_stops_and_says_what_to_change(tmp_path: Path) -> None:
+    with pytest.raises(ResperturbError, match=r"not finite.*--lr \(it is 1e\+30\) or --gamma"):
+        train(tiny_config(lr=1e30, perturbation=NOISE), runs=tmp_path)
+
+
+def test_changed_images_are_noticed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="images have changed"):
+        train(tiny_config(data={"fingerprint": "0" * 16}), runs=tmp_path)
+
+
+def test_every_epoch_has_its_own_order_of_all_records() -> None:
+    first, second = epoch_order(50, seed=0, epoch=0), epoch_order(50, seed=0, epoch=1)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
+    assert not first.equal(second)
+    assert not first.equal(epoch_order(50, seed=1, epoch=0))
