@@ -19,7 +19,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from resperturb.errors import UsageError
@@ -169,11 +168,12 @@ def _(info: Any, in_dims: Any, like: Tensor, ticket: Tensor, handle: int, traini
 def _exported_normal(like: Tensor) -> Tensor:
     """Standard normals of the random numbers that the runtime of an exported graph has.
 
-    Sessions of onnxruntime in one process draw the same normals. Their dropout does not repeat, so it picks the
-    signs; a tool that removes dropout leaves the noise.
+    Sessions of onnxruntime in one process all draw the same normals; only their dropout does not repeat. Its mask
+    picks the signs, and is used as a mask because onnxruntime takes out a dropout that only feeds on.
     """
     noise = torch.randn_like(like)
-    return torch.where(F.dropout(noise.abs(), p=0.5, training=True) > 0, noise, -noise)
+    _, positive = torch.native_dropout(noise, 0.5, True)
+    return torch.where(positive, noise, -noise)
 
 
 def standard_normal(like: Tensor, key: bytes) -> Tensor:
