@@ -1,6 +1,7 @@
 """What an attack found: its scores on disk, and the measures read off them."""
 
 import io
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,5 +81,5 @@ def load_scores(folder: Path, name: str) -> MembershipScores:
     try:
         with np.load(path, allow_pickle=False) as file:
             return MembershipScores(file["members"], file["nonmembers"])
-    except (OSError, KeyError, ValueError, EOFError) as error:
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResperturbError(f"{path} cannot be read ({error}); run the attack again.") from error

@@ -85,9 +85,9 @@ def shadow_attack(target: Run, shadow: Run, draws: int = 1, seed: int = 0) -> Me
     check_attackable(target)
     check_shadow(target, shadow)
     inputs = load_inputs(target.config.data)
-    attack = _fit(*_half_features(shadow, inputs, draws), seed=seed)
+    attack = fit_attack(*_half_features(shadow, inputs, draws), seed=seed)
     members, nonmembers = _half_features(target, inputs, draws)
-    return MembershipScores(_membership(attack, members), _membership(attack, nonmembers))
+    return MembershipScores(membership(attack, members), membership(attack, nonmembers))
 
 
 def check_attackable(target: Run) -> None:
@@ -135,14 +135,14 @@ def _half_features(run: Run, inputs: Inputs, draws: int) -> tuple[Tensor, Tensor
     return members, nonmembers
 
 
-def _fit(members: Tensor, nonmembers: Tensor, seed: int) -> nn.Module:
+def fit_attack(members: Tensor, nonmembers: Tensor, seed: int) -> nn.Module:
     """Train the attack network; try another start if it did not learn what a threshold sees at once."""
     features = torch.cat([members, nonmembers])
     labels = torch.cat([torch.ones(len(members)), torch.zeros(len(nonmembers))]).long()
     by_threshold = auc(members[:, 0].double().numpy(), nonmembers[:, 0].double().numpy())
     for attempt in range(TRIES):
         network = _fit_once(features, labels, seed + attempt)
-        learned = auc(_membership(network, members), _membership(network, nonmembers))
+        learned = auc(membership(network, members), membership(network, nonmembers))
         if learned >= by_threshold - LEARNING_MARGIN:
             return network
     raise ResperturbError(
@@ -167,7 +167,8 @@ def _fit_once(features: Tensor, labels: Tensor, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _membership(network: nn.Module, features: Tensor) -> Scores:
+def membership(network: nn.Module, features: Tensor) -> Scores:
+    """Give the probability of membership that the attack network sees in each row of features."""
     probabilities = network(features).double().softmax(dim=1)[:, 1]
     return probabilities.numpy()  # type: ignore[no-any-return]
 

@@ -1,0 +1,163 @@
+"""The command line as a user meets it: real processes, their output and their exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resperturb.cli import COMMAND_MODULES
+from resperturb.training.run import Run
+
+COMMAND = [sys.executable, "-m", "resperturb"]
+TINY = ["--data", "fashion-sample", "--limit", "240", "--epochs", "3", "--batch-size", "20", "--gamma", "0.5"]
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
+    code = (
+        "import sys; from resperturb.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'lightning_fabric', 'ray', 'datasets', 'plotly', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for command in ("train", "attack", "demo"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("module", COMMAND_MODULES)
+def test_every_command_s_help_has_an_example(module: str) -> None:
+    import importlib
+
+    import typer
+    from typer.testing import CliRunner
+
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    importlib.import_module(f"resperturb.cli.{module}").register(app)
+    commands = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + [
+        group.name or "" for group in app.registered_groups
+    ]
+    assert commands
+    for command in commands:
+        shown = CliRunner().invoke(app, [command, "--help"])
+        assert shown.exit_code == 0
+        assert "resperturb" in shown.stdout, f"the help of {command} has no example"
+
+
+def test_importing_the_package_is_light() -> None:
+    heavy = "{'torch', 'lightning_fabric', 'ray', 'datasets', 'transformers', 'plotly', 'matplotlib'}"
+    code = f"import sys, resperturb; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_train_then_attack_each_print_one_json_object(tmp_path: Path) -> None:
+    trained = run("train", *TINY, "--out", "runs/mine", "--json", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    result = json.loads(trained.stdout)
+    assert result["run"] == "runs/mine"
+    assert 0 <= result["test_accuracy"] <= 1
+    attacked = run("attack", "runs/mine", "--json", cwd=tmp_path)
+    assert attacked.returncode == 0, attacked.stderr
+    assert 0 <= json.loads(attacked.stdout)["auc"] <= 1
+
+
+def test_a_killed_training_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    whole = run("train", *TINY, "--out", "whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    assert "test acc." in whole.stdout
+    victim = subprocess.Popen([*COMMAND, "train", *TINY, "--out", "killed"], cwd=tmp_path)
+    checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
+    while not checkpoint.exists() and victim.poll() is None:
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert not (tmp_path / "killed" / "result.json").exists(), "it was over before it could be killed"
+    again = run("train", *TINY, "--out", "killed", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "killed/model.safetensors").read_bytes()
+
+
+def test_an_interrupted_training_says_how_to_go_on(tmp_path: Path) -> None:
+    arguments = [*TINY[:5], "400", *TINY[6:]]
+    victim = subprocess.Popen(
+        [*COMMAND, "train", *arguments, "--out", "mine"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "mine/metrics.jsonl").exists() and victim.poll() is None:
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGINT)
+    _, stderr = victim.communicate(timeout=120)
+    assert victim.returncode == 1
+    assert "the same command goes on from there" in " ".join(stderr.split())
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["train", "--data", "no/such/folder"], 2, "no/such/folder"),
+        (["train", "--data", "fashion-sample", "--gamma", "-1"], 2, "gamma must be"),
+        (["train", "--data", "fashion-sample", "--gamma", "nan"], 2, "gamma must be"),
+        (["train", "--data", "fashion-sample", "--strategy", "additive"], 2, "--gamma"),
+        (["train", "--data", "fashion-sample", "--gamma", "1", "--floor", "1"], 2, "--floor"),
+        (["train", "--data", "fashion-sample", "--epochs", "0"], 2, "epochs"),
+        (["train", "--data", "fashion-sample", "--model", "resnet9"], 2, "resnet9"),
+        (["train", "--data", "fashion-sample", "--limit", "240", "--out", "/sys/x"], 1, "could not write /sys/x"),
+        (["attack", "nowhere"], 2, "nowhere is not a run"),
+        (["frobnicate"], 2, "frobnicate"),
+    ],
+)
+def test_a_mistake_is_named_without_a_traceback(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not any(path.name != "runs" for path in tmp_path.iterdir())
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    def small_files() -> None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    full = subprocess.run(
+        [*COMMAND, "train", *TINY, "--out", "mine"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=small_files,
+    )
+    assert full.returncode == 1
+    assert "could not write mine/checkpoint.safetensors" in " ".join(full.stderr.split())
+    assert "Traceback" not in full.stderr
+    assert not [path for path in (tmp_path / "mine").iterdir() if path.suffix == ".tmp"]
+
+
+def test_pipes_and_no_color_get_plain_text(attacked_run: Run, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "attack", str(attacked_run.path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "AUC" in done.stdout
