@@ -15,6 +15,8 @@ the same noise twice in one training. Keys are therefore expanded to a whole gen
 import hashlib
 import itertools
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,6 +26,7 @@ from torch import Tensor
 from resperturb.errors import UsageError
 
 KEY_BYTES = 16
+CHUNK = 1 << 18
 
 
 class _Inherited:
@@ -184,17 +187,38 @@ def standard_normal(like: Tensor, key: bytes) -> Tensor:
     False
     """
     out = torch.empty_like(like, dtype=torch.float32 if like.dtype.itemsize < 4 else like.dtype)
-    out.normal_(generator=_generator(like.device, key))
+    # In the order of memory: torch fills a tensor with other strides, such as channels_last, seven times slower.
+    flat = out.as_strided((out.numel(),), (1,))
+    if like.device.type == "cpu":
+        _fill_in_threads(flat, key)
+    else:
+        seed = int.from_bytes(key[:8], "little") >> 1
+        flat.normal_(generator=torch.Generator(device=like.device).manual_seed(seed))
     return out.to(like.dtype)
 
 
-def _generator(device: torch.device, key: bytes) -> torch.Generator:
-    generator = torch.Generator(device=device)
-    if device.type != "cpu":
-        return generator.manual_seed(int.from_bytes(key[:8], "little") >> 1)
+def _fill_in_threads(flat: Tensor, key: bytes) -> None:
+    """Fill chunk by chunk, each from a key of its own, so that the numbers do not depend on the number of threads."""
+    chunks = torch.split(flat, CHUNK)
+    if len(chunks) == 1 or torch.get_num_threads() == 1:
+        for index, chunk in enumerate(chunks):
+            _fill(chunk, derive_key(key, index))
+    else:
+        keys = [derive_key(key, index) for index in range(len(chunks))]
+        list(_thread_pool(os.getpid(), torch.get_num_threads()).map(_fill, chunks, keys))
+
+
+@lru_cache(maxsize=1)
+def _thread_pool(pid: int, threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="resperturb-noise")
+
+
+def _fill(chunk: Tensor, key: bytes) -> None:
+    generator = torch.Generator()
     state = generator.get_state()
     words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
     # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
     state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
     generator.set_state(state)
-    return generator
+    with torch.no_grad():
+        chunk.normal_(generator=generator)
