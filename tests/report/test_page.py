@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.report.collect import ReportedRun
 from resperturb.report.page import render, verdict, write_report
@@ -59,3 +61,15 @@ def test_what_a_user_supplied_is_shown_as_text(attacked_run: Run) -> None:
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least one"):
         write_report(tmp_path / "report.html", [], "empty")
+
+
+def test_report_and_compare_from_the_command_line(attacked_run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    written = CliRunner().invoke(app, ["report", str(attacked_run.path), "-o", str(page), "--json"])
+    assert written.exit_code == 0, written.output
+    assert page.exists()
+    compared = CliRunner().invoke(app, ["compare", str(attacked_run.path), str(tmp_path)])
+    assert compared.exit_code == 0, compared.output
+    assert f"{attacked_run.result['test_accuracy']:.3f}" in compared.output
+    nothing = CliRunner().invoke(app, ["compare", str(tmp_path)])
+    assert isinstance(nothing.exception, UsageError)

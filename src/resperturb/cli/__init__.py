@@ -13,6 +13,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "demo",
     "train",
     "attack",
+    "report",
     "audit_scores",
     "budget",
     "sde",
