@@ -1,1 +1,54 @@
-"""See the module names: each answers one question."""
+"""What an attack shows: how well it does, and the epsilon that this refutes. Pure functions of scores.
+
+Higher scores mean *member* everywhere. Every lower bound states its delta, its confidence and its assumptions.
+"""
+
+from resperturb.auditing.bayes import bayesian, credible_interval
+from resperturb.auditing.bounds import clopper_pearson, gdp, jagielski
+from resperturb.auditing.intervals import Interval, binomial_interval
+from resperturb.auditing.metrics import (
+    RocCurve,
+    TprAtFpr,
+    auc,
+    auc_interval,
+    balanced_accuracy,
+    precision_recall,
+    roc_curve,
+    tpr_at_fpr,
+)
+from resperturb.auditing.one_run import one_run, one_run_fdp
+from resperturb.auditing.result import Guesses, LowerBound
+from resperturb.auditing.scores import check_scores, read_scores
+from resperturb.auditing.summary import ScoreAudit, audit_scores
+from resperturb.auditing.thresholds import Bonferroni, Confusion, Given, MultiSplit, Split
+
+__all__ = [
+    "Bonferroni",
+    "Confusion",
+    "Given",
+    "Guesses",
+    "Interval",
+    "LowerBound",
+    "MultiSplit",
+    "RocCurve",
+    "ScoreAudit",
+    "Split",
+    "TprAtFpr",
+    "auc",
+    "auc_interval",
+    "audit_scores",
+    "balanced_accuracy",
+    "bayesian",
+    "binomial_interval",
+    "check_scores",
+    "clopper_pearson",
+    "credible_interval",
+    "gdp",
+    "jagielski",
+    "one_run",
+    "one_run_fdp",
+    "precision_recall",
+    "read_scores",
+    "roc_curve",
+    "tpr_at_fpr",
+]

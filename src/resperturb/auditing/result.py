@@ -1,0 +1,74 @@
+"""What a lower bound on epsilon says: the number, for which delta, how sure, and under which assumptions."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from resperturb.auditing.thresholds import Confusion
+
+
+class Guesses(NamedTuple):
+    """What a one-run attack guessed: so many canaries *in*, so many *out*, and how many of these were right."""
+
+    guessed_in: int
+    guessed_out: int
+    correct: int
+    canaries: int
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """A statement of the form: epsilon is at least this, at this delta, with this confidence, if these hold.
+
+    An epsilon of 0 says nothing was shown; it never says that there is no leak. ``unmet`` holds what the data say
+    against the assumptions; then nothing is claimed. ``mu`` is the Gaussian parameter, where one was refuted.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    method: str
+    selection: str
+    threshold: float | None
+    direction: str | None
+    counts: Confusion | Guesses
+    assumptions: tuple[str, ...]
+    unmet: tuple[str, ...] = ()
+    mu: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything by name, ready for JSON.
+
+        >>> bound = LowerBound(1.5, 1e-5, 0.95, "given", "", 0.0, "accept", Confusion(9, 1, 10, 10), ("honest",))
+        >>> bound.to_dict()["counts"]
+        {'tp': 9, 'fp': 1, 'members': 10, 'nonmembers': 10}
+        """
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "method": self.method,
+            "selection": self.selection,
+            "threshold": self.threshold,
+            "direction": self.direction,
+            "counts": self.counts._asdict(),
+            "assumptions": list(self.assumptions),
+            "unmet": list(self.unmet),
+            **({"mu": self.mu} if self.mu is not None else {}),
+        }
+
+
+SAME_POPULATION = (
+    "Chance alone decided which records were members: members and non-members come from the same population."
+)
+INDEPENDENT = (
+    "The scores are independent of each other, as when each comes from a model trained anew; canaries that share a "
+    "model are not, and a one-run bound is the one for them."
+)
+RANDOM_INCLUSION = (
+    "Each canary was put into the training data with probability 1/2, independently of all others, and scored by a "
+    "model trained once on the result."
+)
+GAUSSIAN_CURVE = (
+    "The mechanism's privacy curve is that of a Gaussian mechanism; if it is not, its epsilon at this delta may be "
+    "smaller than this."
+)

@@ -1,0 +1,89 @@
+"""Scores of an attack: one number a record, higher where the attacker believes the record was a member."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from resperturb.errors import UsageError
+
+Scores = NDArray[np.float64]
+
+
+def check_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Scores]:
+    """Return both arrays as floats, or say which of them is unusable and why.
+
+    Infinite scores are allowed, and so are ties and arrays of different length.
+
+    >>> check_scores([1, 2], [0])
+    (array([1., 2.]), array([0.]))
+    """
+    return _checked("members", members), _checked("nonmembers", nonmembers)
+
+
+def check_probability(name: str, value: float, *, zero: bool = False) -> float:
+    """Return ``value`` if it lies strictly between 0 and 1, or is 0 where that is allowed.
+
+    >>> check_probability("delta", 0, zero=True)
+    0.0
+    """
+    if not (0 < value < 1 or (zero and value == 0)):
+        allowed = "at least 0 and below 1" if zero else "strictly between 0 and 1"
+        raise UsageError(f"{name} must be {allowed}, not {value:g}.")
+    return float(value)
+
+
+def read_scores(path: Path) -> Scores:
+    """Read scores from a ``.npy`` file, or from a text file with one number a line.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "members.txt"
+    >>> _ = file.write_text("0.5\\n-inf\\n")
+    >>> read_scores(file)
+    array([ 0.5, -inf])
+    """
+    try:
+        if path.suffix == ".npy":
+            values = np.load(path, allow_pickle=False)
+        elif path.suffix == ".npz":
+            raise UsageError(f"{path} holds several arrays; save the scores alone: numpy.save('scores.npy', array).")
+        else:
+            values = _from_text(path)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, EOFError) as error:
+        raise UsageError(
+            f"{path} is not a file of numbers; give a .npy file written by numpy.save (no pickled objects), "
+            "or a text file with one number a line."
+        ) from error
+    return _checked(str(path), values)
+
+
+def _from_text(path: Path) -> Scores:
+    values = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            try:
+                values.append(float(line))
+            except ValueError:
+                raise UsageError(f"{path}, line {number}: {line.strip()[:40]!r} is not one number.") from None
+    return np.array(values, dtype=np.float64)
+
+
+def _checked(name: str, values: ArrayLike) -> Scores:
+    array = np.asarray(values)
+    if array.size == 0:
+        raise UsageError(f"{name}: there are no scores; at least one is needed.")
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"{name}: scores must be real numbers, not of type {array.dtype}.")
+    if array.ndim != 1:
+        raise UsageError(f"{name}: scores must be one row of numbers, not of shape {array.shape}.")
+    floats = array.astype(np.float64)
+    missing = int(np.isnan(floats).sum())
+    if missing:
+        raise UsageError(
+            f"{name}: {missing} of {floats.size} scores are NaN; drop those records or repair the attack."
+        )
+    return floats

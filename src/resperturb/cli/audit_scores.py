@@ -1,0 +1,96 @@
+"""`resperturb audit-scores`: what attack scores from anywhere show about a model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from resperturb.cli.output import JsonOption, emit
+
+if TYPE_CHECKING:
+    from resperturb.auditing.summary import ScoreAudit
+
+_FILE = "a .npy file, or a text file with one number a line"
+_ASSUMES = {
+    "clopper_pearson": "independent scores",
+    "one_run": "a fair coin for each canary",
+    "one_run_fdp": "a fair coin for each canary, a Gaussian curve",
+    "gdp": "independent scores, a Gaussian curve",
+    "bayesian": "independent scores, a prior",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("audit-scores")(audit_scores)
+
+
+def audit_scores(
+    members: Annotated[Path, typer.Argument(help=f"Scores of records the model was trained on: {_FILE}.")],
+    nonmembers: Annotated[Path, typer.Argument(help=f"Scores of records it never saw: {_FILE}.")],
+    delta: Annotated[float, typer.Option(help="The delta at which to bound epsilon.")] = 1e-5,
+    confidence: Annotated[float, typer.Option(help="The confidence of every bound and interval.")] = 0.95,
+    one_run: Annotated[
+        bool,
+        typer.Option(
+            "--one-run",
+            help="The scores are canaries of one training, each put in by its own fair coin: recommend that bound.",
+        ),
+    ] = False,
+    resamples: Annotated[int, typer.Option(help="Redraws for the bootstrap intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap, the split and the order of ties.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure an attack by its scores, and bound epsilon from below.
+
+    A higher score must mean: more likely a member. Negate losses before saving them.
+
+    Example: `resperturb audit-scores members.npy nonmembers.npy --delta 1e-5 --confidence 0.95`
+    """
+    from resperturb.auditing.scores import read_scores
+    from resperturb.auditing.summary import audit_scores as audit
+
+    found = audit(
+        read_scores(members),
+        read_scores(nonmembers),
+        delta=delta,
+        confidence=confidence,
+        one_run_design=one_run,
+        resamples=resamples,
+        seed=seed,
+    )
+    emit(found.to_dict(), as_json, lambda console: _show(found, console))
+
+
+def _show(found: "ScoreAudit", console: Any) -> None:
+    from rich.table import Table
+
+    sure = f"{100 * found.confidence:.6g}%"
+    console.print(
+        f"{found.members} members, {found.nonmembers} non-members; delta {found.delta:g}, {sure} confidence"
+    )
+    low, high = found.auc_interval
+    console.print(f"AUC {found.auc:.4f} ({low:.4f} to {high:.4f}), balanced accuracy {found.balanced_accuracy:.4f}\n")
+
+    rates = Table("false positive rate", "true positive rate", "Clopper-Pearson", "bootstrap", box=None)
+    for at in found.tpr_at_fpr:
+        intervals = (f"{ends.low:.4f} to {ends.high:.4f}" for ends in (at.clopper_pearson, at.bootstrap))
+        rates.add_row(f"{at.fpr:.1%}", f"{at.tpr:.4f}", *intervals)
+    console.print(rates)
+    console.print()
+
+    bounds = Table("bound", "epsilon at least", "assumes", "", box=None)
+    for name, bound in found.bounds.items():
+        value = "not defined" if bound is None else f"{bound.epsilon:.4f}"
+        remark = "not met" if bound and bound.unmet else "recommended" if name == found.recommended else ""
+        bounds.add_row(name, value, _ASSUMES[name], remark)
+    console.print(bounds)
+    for unmet in dict.fromkeys(line for bound in found.bounds.values() if bound for line in bound.unmet):
+        console.print(f"Not met: {unmet}")
+    if not found.delta:
+        console.print("Not defined: at delta 0 no Gaussian mechanism has an epsilon.")
+
+    recommended = found.bounds[found.recommended]
+    console.print(f"\nRecommended: {found.recommended}. {found.why}")
+    for line in (*(recommended.assumptions if recommended else ()), *found.caveats):
+        console.print(f"- {line}")

@@ -1,0 +1,188 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, norm
+
+from resperturb.auditing import (
+    Bonferroni,
+    Confusion,
+    Given,
+    MultiSplit,
+    Split,
+    bayesian,
+    clopper_pearson,
+    gdp,
+    jagielski,
+    one_run,
+    one_run_fdp,
+)
+from resperturb.auditing.bounds import dp_epsilon
+from resperturb.errors import UsageError
+from resperturb.privacy.gaussian import delta_for_epsilon
+
+METHODS = [clopper_pearson, gdp, bayesian, one_run, one_run_fdp]
+
+tied_scores = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf]), min_size=1, max_size=40)
+SEPARATED = (np.arange(300) + 400.0, np.arange(300) + 0.0)
+
+
+def test_a_given_threshold_gives_the_textbook_bound():
+    members, nonmembers = np.repeat([1.0, 0.0], [60, 40]), np.repeat([1.0, 0.0], [5, 95])
+    bound = clopper_pearson(members, nonmembers, delta=0.01, confidence=0.9, thresholds=Given(1.0))
+    tpr, fpr = beta.ppf(0.05, 60, 41), beta.ppf(0.95, 6, 95)
+    assert bound.epsilon == pytest.approx(np.log((tpr - 0.01) / fpr), abs=1e-9)
+    assert bound.counts == Confusion(tp=60, fp=5, members=100, nonmembers=100)
+    assert (bound.threshold, bound.direction, bound.confidence, bound.delta) == (1.0, "accept", 0.9, 0.01)
+
+
+def test_few_missed_members_bound_epsilon_by_rejecting():
+    members, nonmembers = np.repeat([1.0, 0.0], [95, 5]), np.repeat([1.0, 0.0], [40, 60])
+    bound = clopper_pearson(members, nonmembers, delta=0.01, confidence=0.9, thresholds=Given(1.0))
+    tnr, fnr = beta.ppf(0.05, 60, 41), beta.ppf(0.95, 6, 95)
+    assert bound.direction == "reject"
+    assert bound.epsilon == pytest.approx(np.log((tnr - 0.01) / fnr), abs=1e-9)
+
+
+@given(tied_scores, tied_scores)
+def test_negating_the_scores_and_swapping_the_groups_swaps_the_directions(members, nonmembers):
+    forward = clopper_pearson(members, nonmembers)
+    backward = clopper_pearson(-np.array(nonmembers), -np.array(members))
+    assert forward.epsilon == pytest.approx(backward.epsilon, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tied_scores, tied_scores)
+def test_every_bound_is_defined_for_ties_infinities_and_unequal_sizes(members, nonmembers):
+    for method in METHODS:
+        bound = method(members, nonmembers)
+        assert 0 <= bound.epsilon < np.inf
+        assert bound.assumptions
+        json.dumps(bound.to_dict())
+        if bound.threshold is None or bound.epsilon == 0:
+            continue
+        # What a strictly increasing map does to the scores is nothing to their order.
+        ranks = np.unique(np.concatenate([members, nonmembers]), return_inverse=True)[1]
+        again = method(ranks[: len(members)], ranks[len(members) :])
+        assert again.epsilon == pytest.approx(bound.epsilon, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("members", "nonmembers"),
+    [
+        ([1.0], [0.0]),
+        ([1.0] * 200, [1.0] * 200),
+        ([np.inf] * 200, [np.inf] * 200),
+        ([-np.inf] * 3, [-np.inf] * 500),
+        ([1.0], np.linspace(-1, 0.5, 20)),
+    ],
+)
+def test_one_canary_or_constant_scores_show_nothing(method, members, nonmembers):
+    assert method(members, nonmembers).epsilon == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_infinite_scores_separate_as_well_as_finite_ones(method):
+    finite = method(np.ones(200), np.zeros(200))
+    infinite = method(np.full(200, np.inf), np.full(200, -np.inf))
+    assert infinite.epsilon == pytest.approx(finite.epsilon)
+    assert finite.epsilon > 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_more_confidence_claims_less(method):
+    sure, surer = (method(*SEPARATED, confidence=c).epsilon for c in (0.9, 0.999))
+    assert 0 < surer < sure
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nan_is_refused_with_the_array_and_the_count(method):
+    with pytest.raises(UsageError, match="members: 1 of 2 scores are NaN"):
+        method([1.0, np.nan], [0.0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("wrong", [{"delta": -0.1}, {"delta": 1.0}, {"confidence": 0.0}, {"confidence": 1.0}])
+def test_impossible_deltas_and_confidences_are_refused(method, wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        method(*SEPARATED, **wrong)
+
+
+def test_a_result_cannot_be_edited():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        clopper_pearson(*SEPARATED).epsilon = 100.0
+
+
+def test_group_privacy_follows_k_steps_from_neighbour_to_neighbour():
+    epsilon, delta, copies, probability = 0.3, 0.004, 5, 0.02
+    reached = probability
+    for _ in range(copies):
+        reached = np.exp(epsilon) * reached + delta
+    found = dp_epsilon(np.array([reached]), np.array([probability]), delta, copies)
+    assert float(found[0]) == pytest.approx(epsilon, abs=1e-9)
+    without_delta = dp_epsilon(np.array([reached]), np.array([probability]), 0.0, copies)
+    assert float(without_delta[0]) == pytest.approx(np.log(reached / probability) / copies, abs=1e-9)
+
+
+def test_both_forms_agree_at_one_copy_and_an_event_that_delta_explains_needs_no_epsilon():
+    likely, unlikely = np.array([0.9, 0.3, 0.05]), np.array([0.1, 0.29, 0.2])
+    assert dp_epsilon(likely, unlikely, 0.01, 1) == pytest.approx(
+        [np.log(0.89 / 0.1), np.log(0.29 / 0.29), 0.0], abs=1e-12
+    )
+    assert dp_epsilon(likely, unlikely, 0.01, 2)[1:] == pytest.approx([0.0, 0.0], abs=1e-12)
+
+
+def test_jagielski_divides_what_k_copies_show():
+    members, nonmembers = SEPARATED
+    one = jagielski(members, nonmembers, copies=1, delta=0.0)
+    four = jagielski(members, nonmembers, copies=4, delta=0.0)
+    assert one.epsilon == clopper_pearson(members, nonmembers, delta=0.0, thresholds=Split()).epsilon
+    assert four.epsilon == pytest.approx(one.epsilon / 4, abs=1e-9)
+    assert jagielski(members, nonmembers, copies=4, delta=1e-2).epsilon < four.epsilon
+    assert "4 poisoned records" in " ".join(four.assumptions)
+
+
+def test_jagielski_at_k_copies_matches_clopper_pearson_at_k_copies():
+    same = {"copies": 8, "delta": 1e-3, "thresholds": Given(400.0)}
+    assert jagielski(*SEPARATED, **same).epsilon == clopper_pearson(*SEPARATED, **same).epsilon
+
+
+@pytest.mark.parametrize("copies", [0, -1])
+def test_no_copies_are_refused(copies):
+    with pytest.raises(UsageError, match="copies"):
+        jagielski(*SEPARATED, copies=copies)
+
+
+def test_the_gaussian_bound_is_the_epsilon_of_the_largest_refuted_mu():
+    members, nonmembers = np.repeat([1.0, 0.0], [60, 40]), np.repeat([1.0, 0.0], [5, 95])
+    bound = gdp(members, nonmembers, delta=1e-3, confidence=0.9, thresholds=Given(1.0))
+    tpr, fpr = beta.ppf(0.05, 60, 41), beta.ppf(0.95, 6, 95)
+    assert bound.mu == pytest.approx(norm.ppf(tpr) - norm.ppf(fpr), abs=1e-9)
+    assert delta_for_epsilon(bound.epsilon, bound.mu) == pytest.approx(1e-3, rel=1e-9)
+    assert any("Gaussian" in line for line in bound.assumptions)
+
+
+def test_useless_thresholds_do_not_count_as_a_shift_the_other_way():
+    # With ten scores nearly all limits lie above one half; their distance from it is ignorance, not a signal.
+    scores = np.arange(10.0)
+    assert gdp(scores, scores).epsilon == 0
+
+
+@pytest.mark.parametrize("method", [gdp, one_run_fdp])
+def test_a_gaussian_bound_has_no_epsilon_at_delta_zero(method):
+    with pytest.raises(UsageError, match="delta must be above 0"):
+        method(*SEPARATED, delta=0.0)
+
+
+@pytest.mark.parametrize(
+    "strategy", [Given(350.0), Bonferroni(), Bonferroni((350.0, 1e9)), Split(), MultiSplit(splits=3)]
+)
+def test_every_strategy_says_how_it_chose(strategy):
+    bound = clopper_pearson(*SEPARATED, thresholds=strategy)
+    assert bound.epsilon > 2
+    assert bound.selection
+    assert bound.to_dict()["selection"] == bound.selection

@@ -1,0 +1,213 @@
+"""The bounds keep their word: how often they exceed the truth, on mechanisms whose truth is known."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from resperturb.auditing import (
+    Bonferroni,
+    Given,
+    MultiSplit,
+    Split,
+    bayesian,
+    clopper_pearson,
+    gdp,
+    jagielski,
+    one_run,
+    one_run_fdp,
+)
+from resperturb.auditing.bounds import _dp_bound
+from resperturb.auditing.thresholds import _best
+from resperturb.privacy.gaussian import epsilon_for_delta
+
+BY_RATES = {
+    "given": partial(clopper_pearson, thresholds=Given(1.0)),
+    "bonferroni": partial(clopper_pearson, thresholds=Bonferroni()),
+    "stated grid": partial(clopper_pearson, thresholds=Bonferroni((-1.0, 0.0, 1.0, 2.0))),
+    "split": partial(clopper_pearson, thresholds=Split()),
+    "multi-split": partial(clopper_pearson, thresholds=MultiSplit(splits=5)),
+    "jagielski": partial(jagielski, copies=1),
+    "gdp": gdp,
+    "gdp split": partial(gdp, thresholds=Split()),
+    "bayesian": bayesian,
+    "bayesian given": partial(bayesian, thresholds=Given(1.0)),
+}
+ONE_RUN = {
+    "one run": one_run,
+    "one run, given": partial(one_run, guesses=(30, 30)),
+    "one run f-DP": one_run_fdp,
+    "one run f-DP, approximate": partial(one_run_fdp, curve="approximate"),
+}
+
+
+def most_errors(trials: int, alpha: float) -> float:
+    """More errors than this happen by chance in one of a thousand runs of a bound that keeps its word."""
+    return binom.isf(1e-3, trials, alpha)
+
+
+def by_coins(rng: np.random.Generator, canaries: int) -> np.ndarray:
+    return rng.random(canaries) < 0.5
+
+
+@pytest.mark.parametrize("decimals", [12, 0], ids=["distinct", "tied"])
+@pytest.mark.parametrize("name", BY_RATES)
+def test_scores_without_signal_show_nothing_at_the_stated_rate(name, decimals):
+    rng, trials = np.random.default_rng(0), 1000 if decimals else 300
+    claims = 0
+    for _ in range(trials):
+        members, nonmembers = rng.normal(size=120).round(decimals), rng.normal(size=90).round(decimals)
+        claims += BY_RATES[name](members, nonmembers).epsilon > 0
+    assert claims <= most_errors(trials, 0.05)
+
+
+@pytest.mark.parametrize("decimals", [12, 0], ids=["distinct", "tied"])
+@pytest.mark.parametrize("name", ONE_RUN)
+def test_canaries_without_signal_show_nothing_at_the_stated_rate(name, decimals):
+    rng, trials = np.random.default_rng(1), 1000
+    claims = 0
+    for seed in range(trials):
+        scores, member = rng.normal(size=200).round(decimals), by_coins(rng, 200)
+        claims += ONE_RUN[name](scores[member], scores[~member], seed=seed).epsilon > 0
+    assert claims <= most_errors(trials, 0.05)
+
+
+def test_the_best_threshold_without_a_correction_claims_far_too_often():
+    # What the strategies are for; and the check above would notice.
+    rng, trials, bound = np.random.default_rng(0), 300, _dp_bound(1e-5, 1)
+    claims = honest = 0
+    for _ in range(trials):
+        members, nonmembers = rng.normal(size=1000), rng.normal(size=1000)
+        claims += _best(members, nonmembers, bound, 0.3, simultaneous=False)[0].value > 0
+        honest += clopper_pearson(members, nonmembers, confidence=0.7).epsilon > 0
+    assert claims > most_errors(trials, 0.3)
+    assert honest <= most_errors(trials, 0.3)
+
+
+def randomised_response(rng: np.random.Generator, member: np.ndarray | bool, epsilon: float, size: int) -> np.ndarray:
+    """Say the truth with probability e^epsilon/(1 + e^epsilon): tight, at every threshold and in both directions."""
+    truth = rng.random(size) < 1 / (1 + np.exp(-epsilon))
+    return np.where(truth, member, np.logical_not(member)).astype(float)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize(
+    "name", ["given", "bonferroni", "split", "multi-split", "jagielski", "bayesian", "bayesian given"]
+)
+def test_randomised_response_is_not_overstated(name, epsilon):
+    rng, trials = np.random.default_rng(2), 400
+    errors = 0
+    for _ in range(trials):
+        members, nonmembers = (randomised_response(rng, member, epsilon, 150) for member in (True, False))
+        errors += BY_RATES[name](members, nonmembers, delta=0.0, confidence=0.8).epsilon > epsilon
+    assert errors <= most_errors(trials, 0.2)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("name", ["one run", "one run, given", "one run f-DP, approximate"])
+def test_randomised_response_of_many_canaries_is_not_overstated(name, epsilon):
+    rng, trials = np.random.default_rng(3), 400
+    errors = 0
+    for seed in range(trials):
+        member = by_coins(rng, 200)
+        scores = randomised_response(rng, member, epsilon, 200)
+        found = ONE_RUN[name](scores[member], scores[~member], delta=0.0, confidence=0.8, seed=seed)
+        errors += found.epsilon > epsilon
+    assert errors <= most_errors(trials, 0.2)
+
+
+@pytest.mark.parametrize("name", BY_RATES)
+def test_a_gaussian_mechanism_is_not_overstated(name):
+    rng, trials, delta = np.random.default_rng(4), 400, 1e-2
+    truth = epsilon_for_delta(delta, 1.0)
+    errors = 0
+    for _ in range(trials):
+        members, nonmembers = rng.normal(1, 1, 200), rng.normal(0, 1, 150)
+        errors += BY_RATES[name](members, nonmembers, delta=delta, confidence=0.8).epsilon > truth
+    assert errors <= most_errors(trials, 0.2)
+
+
+@pytest.mark.parametrize("name", ONE_RUN)
+def test_a_gaussian_mechanism_with_many_canaries_is_not_overstated(name):
+    rng, trials, delta = np.random.default_rng(5), 400, 1e-2
+    truth = epsilon_for_delta(delta, 1.0)
+    errors = 0
+    for seed in range(trials):
+        member = by_coins(rng, 200)
+        scores = rng.normal(member, 1)
+        errors += (
+            ONE_RUN[name](scores[member], scores[~member], delta=delta, confidence=0.8, seed=seed).epsilon > truth
+        )
+    assert errors <= most_errors(trials, 0.2)
+
+
+def test_delta_is_not_counted_as_epsilon():
+    # One member in ten is simply published: (0, 0.1)-DP, no more.
+    rng, trials = np.random.default_rng(6), 400
+    errors = naive = 0
+    for _ in range(trials):
+        members, nonmembers = (rng.random(1000) < 0.1).astype(float), np.zeros(1000)
+        errors += clopper_pearson(members, nonmembers, delta=0.1).epsilon > 0
+        naive += clopper_pearson(members, nonmembers, delta=1e-5).epsilon > 0
+    assert errors <= most_errors(trials, 0.05)
+    assert naive == trials
+
+
+@pytest.mark.parametrize("name", ["one run", "one run f-DP, approximate"])
+def test_a_delta_that_reveals_all_canaries_at_once_is_not_counted_as_epsilon(name):
+    # With probability 0.1 everything is published: still (0, 0.1)-DP, and the canaries are anything but independent.
+    rng, trials = np.random.default_rng(7), 400
+    errors = naive = 0
+    for seed in range(trials):
+        member = by_coins(rng, 100)
+        scores = member.astype(float) if rng.random() < 0.1 else rng.normal(size=100)
+        groups = scores[member], scores[~member]
+        errors += ONE_RUN[name](*groups, delta=0.1, seed=seed).epsilon > 0
+        naive += ONE_RUN[name](*groups, delta=1e-6, seed=seed).epsilon > 0
+    assert errors <= most_errors(trials, 0.05)
+    assert naive > most_errors(trials, 0.05)
+
+
+def test_copies_of_a_record_are_counted_as_what_they_are():
+    # A Laplace count with epsilon 0.4 a record, shifted by five copies.
+    rng, trials, epsilon, copies = np.random.default_rng(8), 300, 0.4, 5
+    errors = naive = 0
+    for _ in range(trials):
+        poisoned, clean = rng.laplace(copies, 1 / epsilon, 200), rng.laplace(0, 1 / epsilon, 200)
+        errors += jagielski(poisoned, clean, copies=copies, delta=0.0, confidence=0.8).epsilon > epsilon
+        naive += jagielski(poisoned, clean, copies=1, delta=0.0, confidence=0.8).epsilon > epsilon
+    assert errors <= most_errors(trials, 0.2)
+    assert naive > trials / 2
+
+
+def test_the_bounds_come_close_with_many_samples():
+    rng, epsilon = np.random.default_rng(9), 2.0
+    members, nonmembers = (randomised_response(rng, member, epsilon, 50_000) for member in (True, False))
+    for name in ("given", "bonferroni", "split", "multi-split", "bayesian"):
+        assert 0.95 * epsilon < BY_RATES[name](members, nonmembers, delta=0.0).epsilon <= epsilon
+    member = by_coins(rng, 20_000)
+    scores = randomised_response(rng, member, epsilon, 20_000)
+    for name in ("one run", "one run f-DP, approximate"):
+        assert 0.93 * epsilon < ONE_RUN[name](scores[member], scores[~member], delta=0.0).epsilon <= epsilon
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(1.0, 0.1), (2.0, 0.05)])
+def test_the_bounds_come_close_to_a_gaussian_mechanism_with_many_samples(mu, delta):
+    rng, truth = np.random.default_rng(10), epsilon_for_delta(delta, mu)
+    members, nonmembers = rng.normal(mu, 1, 100_000), rng.normal(0, 1, 100_000)
+    for name in ("bonferroni", "split", "multi-split", "bayesian", "gdp", "gdp split"):
+        assert 0.85 * truth < BY_RATES[name](members, nonmembers, delta=delta).epsilon <= truth
+
+
+def test_a_gaussian_curve_reaches_the_small_deltas_that_counting_cannot():
+    rng, truth = np.random.default_rng(11), epsilon_for_delta(1e-5, 1.0)
+    members, nonmembers = rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000)
+    counted, assumed = clopper_pearson(members, nonmembers), gdp(members, nonmembers)
+    assert counted.epsilon < 0.6 * truth < 0.9 * truth < assumed.epsilon <= truth
+
+
+def test_copies_come_close_with_many_trainings():
+    rng, epsilon, copies = np.random.default_rng(12), 0.4, 5
+    poisoned, clean = rng.laplace(copies, 1 / epsilon, 50_000), rng.laplace(0, 1 / epsilon, 50_000)
+    assert 0.9 * epsilon < jagielski(poisoned, clean, copies=copies, delta=0.0).epsilon <= epsilon

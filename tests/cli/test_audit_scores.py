@@ -1,0 +1,89 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from resperturb.auditing import audit_scores
+from resperturb.cli import app
+
+RNG = np.random.default_rng(0)
+MEMBERS, NONMEMBERS = RNG.normal(1, 1, 400), RNG.normal(0, 1, 400)
+
+
+@pytest.fixture
+def files(tmp_path):
+    np.save(tmp_path / "members.npy", MEMBERS)
+    np.savetxt(tmp_path / "nonmembers.txt", NONMEMBERS)
+    return [str(tmp_path / "members.npy"), str(tmp_path / "nonmembers.txt")]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["audit-scores", *arguments], catch_exceptions=True)
+
+
+def test_json_is_the_audit_and_nothing_else(files):
+    result = run(*files, "--delta", "1e-4", "--confidence", "0.9", "--resamples", "50", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    expected = audit_scores(MEMBERS, NONMEMBERS, delta=1e-4, confidence=0.9, resamples=50).to_dict()
+    assert found == json.loads(json.dumps(expected))
+    assert list(found["epsilon_lower"]) == ["clopper_pearson", "one_run", "one_run_fdp", "gdp", "bayesian"]
+    assert list(found["tpr_at_fpr"]) == ["0", "0.001", "0.01", "0.1"]
+    assert found["sizes"] == {"members": 400, "nonmembers": 400}
+    assert (found["delta"], found["confidence"]) == (1e-4, 0.9)
+    assert all(bound["assumptions"] for bound in found["bounds"].values())
+    assert any("fair coin" in line for line in found["caveats"])
+
+
+def test_infinite_scores_make_valid_json(tmp_path):
+    np.save(tmp_path / "in.npy", np.full(50, np.inf))
+    np.save(tmp_path / "out.npy", np.full(50, -np.inf))
+    result = run(str(tmp_path / "in.npy"), str(tmp_path / "out.npy"), "--json")
+    assert json.loads(result.stdout)["bounds"]["clopper_pearson"]["threshold"] == "inf"
+
+
+def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):
+    result = run(*files, "--resamples", "50")
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "400 members, 400 non-members; delta 1e-05, 95% confidence" in text
+    assert "Recommended: clopper_pearson." in text
+    assert "same population" in text
+
+
+def test_a_one_run_design_is_asked_for(files):
+    assert "Recommended: one_run." in run(*files, "--one-run", "--resamples", "50").stdout
+
+
+def test_no_gaussian_bound_is_shown_at_delta_zero(files):
+    assert "not defined" in run(*files, "--delta", "0", "--resamples", "50").stdout
+
+
+def test_help_shows_an_example():
+    assert "resperturb audit-scores members.npy nonmembers.npy" in " ".join(run("--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(np.array([1.0, np.nan]), "bad.npy: 1 of 2 scores are NaN"), (np.ones((2, 2)), "shape"), (None, "No such file")],
+)
+def test_a_bad_file_ends_in_one_message_on_stderr_and_exit_code_2(files, tmp_path, content, said):
+    if content is not None:
+        np.save(tmp_path / "bad.npy", content)
+    command = [sys.executable, "-m", "resperturb", "audit-scores", str(tmp_path / "bad.npy"), files[1], "--json"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--delta", "1"], ["--delta", "-0.1"], ["--confidence", "95"], ["--resamples", "0"]]
+)
+def test_impossible_options_are_refused(files, wrong):
+    result = run(*files, *wrong)
+    assert result.exit_code != 0
+    assert wrong[0].removeprefix("--") in str(result.exception)
