@@ -41,7 +41,7 @@ def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
     the shadow the target's own perturbation, and ensemble, and way of training.
     """
     changes: dict[str, Any] = {
-        "data": target.data.model_copy(update={"part": "shadow_train"}),
+        "data": target.data.model_copy(update={"part": "shadow_train", "subset_seed": 0, "canaries": None}),
         "seed": target.seed + 1,
     }
     if not adaptive:
@@ -103,7 +103,7 @@ def check_shadow(target: Run, shadow: Run) -> None:
     """Refuse a shadow that has not learned: an attack with it would report privacy that is not there."""
     chance = 1 / len(target.result["classes"])
     learned, wanted = (run.result["test_accuracy"] - chance for run in (shadow, target))
-    if learned < wanted / 2:
+    if wanted > 0 and learned < wanted / 2:
         raise ResperturbError(
             f"the shadow model {shadow.path} did not train: its test accuracy is {learned + chance:.3f}, the "
             f"target's {wanted + chance:.3f}, chance {chance:.3f}. An attack with it would "
@@ -114,7 +114,7 @@ def check_shadow(target: Run, shadow: Run) -> None:
 def top_probabilities(logits: Tensor) -> Tensor:
     """Keep the three highest class probabilities (two of a binary task), sorted.
 
-    >>> top_probabilities(torch.tensor([[0.0, 100.0, 0.0, 0.0]])).tolist()
+    >>> top_probabilities(torch.tensor([[0.0, 1000.0, 0.0, 0.0]])).tolist()
     [[1.0, 0.0, 0.0]]
     """
     probabilities = logits.double().softmax(dim=1)
@@ -125,7 +125,10 @@ def _half_features(run: Run, inputs: Inputs, draws: int) -> tuple[Tensor, Tensor
     """Features of the members and the non-members of a run."""
     part = run.config.data.part
     model = run.load_model()
-    images = inputs.members(part).images, inputs.train.select(out_indices(inputs, part)).images
+    images = (
+        inputs.train.select(inputs.member_indices(part)).images,
+        inputs.train.select(out_indices(inputs, part)).images,
+    )
     members, nonmembers = (
         top_probabilities(
             predict(model, batch, mean=run.config.mean, std=run.config.std, draws=draws, seed=run.config.seed + index)
