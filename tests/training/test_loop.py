@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.perturbation import Additive, strategy_of
-from resperturb.training.loop import InterruptedTrainingError, Update, epoch_order, train
+from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.run import Run, open_run
+from resperturb.training.steps import epoch_order
 from tests.conftest import tiny_config
 
 NOISE = {"name": "additive", "gamma": 0.5}

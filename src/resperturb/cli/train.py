@@ -1,5 +1,6 @@
 """``resperturb train``: train a network, private or not, and keep it as a run."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,8 @@ Train a network on your images and keep it as a run.
 name such as `cifar10`, or `fashion-sample`, which is built in.
 
 Example: `resperturb train --data ./patches --gamma 0.5 --out runs/private`
+
+With a formal guarantee: `resperturb train --data ./patches --method dpsgd --target-epsilon 3 --out runs/dp`
 
 A run that was stopped or killed goes on when the same command is given again.
 """
@@ -56,6 +59,35 @@ def perturbation(
     return {"name": name, **values}
 
 
+def dpsgd(
+    method: str,
+    noise_multiplier: float | None,
+    clip: float | None,
+    target_epsilon: float | None,
+    delta: float | None,
+    max_physical_batch: int | None,
+    seeded_noise: bool,
+) -> dict[str, Any] | None:
+    """Put the flags of DP-SGD together, refusing them for plain SGD."""
+    given: dict[str, Any] = {
+        "noise_multiplier": noise_multiplier,
+        "clip": clip,
+        "target_epsilon": target_epsilon,
+        "delta": delta,
+        "max_physical_batch": max_physical_batch,
+        "seeded_noise": seeded_noise or None,
+    }
+    values = {key: value for key, value in given.items() if value is not None}
+    if method != "dpsgd":
+        if values:
+            flags = ", ".join(f"--{key.replace('_', '-')}" for key in values)
+            raise UsageError(f"{flags} is of DP-SGD; add --method dpsgd.")
+        return None
+    if values.get("clip") == math.inf:
+        values["clip"] = None
+    return {**values, "seeded": values.pop("seeded_noise", False)}
+
+
 def train(
     data: Annotated[str, typer.Option(help="Folder, file or name of the images.")],
     gamma: Annotated[
@@ -75,7 +107,9 @@ def train(
     model: Annotated[str, typer.Option(help="resnet8, 14, 20, 32, 44, 56, 110, or an ensemble: en5-resnet8.")] = (
         "resnet8"
     ),
-    norm: Annotated[Literal["batch", "group"], typer.Option(help="Normalisation layers.")] = "batch",
+    norm: Annotated[
+        Literal["batch", "group"] | None, typer.Option(help="Normalisation layers; batch, and group for DP-SGD.")
+    ] = None,
     skip: Annotated[bool, typer.Option("--skip/--no-skip", help="Keep the skip connections.")] = True,
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Images a step.")] = 128,
@@ -83,12 +117,35 @@ def train(
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
     weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 1e-4,
     schedule: Annotated[
-        Literal["he", "quarter", "constant"],
-        typer.Option(help="he: /10 at 50, 75% of the epochs; quarter: /4 at 20, 40, 60, 80%."),
-    ] = "he",
+        Literal["he", "quarter", "constant"] | None,
+        typer.Option(help="he: /10 at 50, 75% of the epochs; quarter, for DP-SGD: /4 at 20, 40, 60, 80%."),
+    ] = None,
     label_smoothing: Annotated[float, typer.Option(help="Label smoothing.")] = 0.0,
     augment: Annotated[bool, typer.Option("--augment", help="Random crops and flips.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the batches and the training noise.")] = 0,
+    method: Annotated[
+        Literal["sgd", "dpsgd"], typer.Option(help="dpsgd: clipped, noised gradients, with a formal guarantee.")
+    ] = "sgd",
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise on the gradients, in multiples of --clip (DP-SGD); 1.1.")
+    ] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Instead of the noise: the epsilon it is to give (DP-SGD).")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta beside epsilon (DP-SGD); 1e-5.")] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="Largest norm of one image's gradient (DP-SGD); 1.0, or inf.")
+    ] = None,
+    max_physical_batch: Annotated[
+        int | None, typer.Option(help="Most images in memory at once, whatever the batch (DP-SGD); 64.")
+    ] = None,
+    seeded_noise: Annotated[
+        bool,
+        typer.Option(
+            "--seeded-noise",
+            help="Repeat batches and noise from --seed (DP-SGD). Whoever knows the seed can then undo the noise.",
+        ),
+    ] = False,
     part: Annotated[
         Literal["target_train", "shadow_train", "all"],
         typer.Option(help="What to train on: a quarter of the images, which can be attacked later, or all."),
@@ -106,6 +163,8 @@ def train(
 ) -> None:
     """Parse, train, print."""
     noise = perturbation(strategy, gamma, input_std, clip_radius, floor, output_std)
+    private = dpsgd(method, noise_multiplier, clip, target_epsilon, delta, max_physical_batch, seeded_noise)
+    chosen = {key: value for key, value in {"norm": norm, "schedule": schedule}.items() if value is not None}
     from resperturb.cli.progress import training_progress
     from resperturb.training.config import make_config
     from resperturb.training.loop import train as train_run
@@ -122,7 +181,6 @@ def train(
             "part": part,
         },
         model=model,
-        norm=norm,
         skip=skip,
         perturbation=noise,
         epochs=epochs,
@@ -130,10 +188,11 @@ def train(
         lr=lr,
         momentum=momentum,
         weight_decay=weight_decay,
-        schedule=schedule,
         label_smoothing=label_smoothing,
         augment=augment,
         seed=seed,
+        dpsgd=private,
+        **chosen,
     )
     with training_progress("training") as on_update:
         run = train_run(config, out=out, runs=runs, draws=draws, on_update=on_update)
@@ -152,11 +211,24 @@ def train(
             f"{run.result['seconds']:.0f} s",
         )
         console.print(table)
+        if guarantee := run.result.get("guarantee"):
+            _show_guarantee(console, guarantee)
         if part != "all":
             console.print(f"Next: resperturb attack {run.path}")
 
     payload = {"run": str(run.path), "hash": run.config.digest, **run.result}
     emit(payload, as_json, show)
+
+
+def _show_guarantee(console: Any, guarantee: dict[str, Any]) -> None:
+    epsilon = guarantee["epsilon"] if isinstance(guarantee["epsilon"], str) else f"{guarantee['epsilon']:.3g}"
+    console.print(
+        f"DP-SGD, noise {guarantee['noise_multiplier']:g}, {guarantee['steps']} steps: epsilon {epsilon} at delta "
+        f"{guarantee['delta']:g}. {guarantee['verdict'].capitalize()}"
+    )
+    for assumption in guarantee["assumptions"]:
+        if assumption["status"] == "assumed":
+            console.print(f"  It holds only if: {assumption['statement']}")
 
 
 def _short(noise: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One file that holds all of an unfinished training: weights, optimizer, random state, progress. No pickle."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +18,11 @@ from resperturb.files import write_bytes
 
 @dataclass
 class Progress:
-    """How far a training has come. ``step`` counts the batches of the current epoch that are done."""
+    """How far a training has come. ``step`` counts the batches of the current epoch that are done.
+
+    ``secret`` is what DP-SGD draws batches and noise from. It must survive a crash, so that a step taken again is the
+    same step and proves the same, and it must not survive the training.
+    """
 
     epoch: int = 0
     step: int = 0
@@ -26,6 +31,21 @@ class Progress:
     seen: int = 0
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
+    secret: str = field(default_factory=lambda: os.urandom(16).hex())
+    guarantee: dict[str, Any] | None = None
+
+    def note(self, loss_sum: float, correct: int, seen: int) -> None:
+        """Add a batch to the counts of the epoch.
+
+        >>> progress = Progress()
+        >>> progress.note(loss_sum=2.0, correct=3, seen=4)
+        >>> progress.note(loss_sum=1.0, correct=1, seen=2)
+        >>> progress.loss_sum / progress.seen, progress.correct
+        (0.5, 4)
+        """
+        self.loss_sum += loss_sum
+        self.correct += correct
+        self.seen += seen
 
 
 def save_checkpoint(

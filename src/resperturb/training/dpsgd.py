@@ -1,0 +1,181 @@
+"""DP-SGD: each record's gradient is clipped, the sum is noised, and what that proves is kept with the run.
+
+Opacus computes the gradients of single records and clips and noises them; the accounting is
+:mod:`resperturb.privacy.dpsgd`. Batches are Poisson samples, as the accounting requires: each record joins each batch
+by its own coin toss, so batches differ in size, and an empty one is a step too, of noise alone.
+"""
+
+import math
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from resperturb.data.images import ImageSet
+from resperturb.errors import UsageError
+from resperturb.noise import derive_key
+from resperturb.privacy.budget import Assumption
+from resperturb.privacy.dpsgd import DpsgdBudget, calibrate_dpsgd, dpsgd_budget
+from resperturb.privacy.schedule import Schedule, schedule
+from resperturb.training.checkpoint import Progress
+from resperturb.training.config import DpsgdConfig, TrainConfig
+from resperturb.training.steps import Steps, correct, keyed_generator, steps_per_epoch
+
+# Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
+_NEVER_CLIPS = torch.finfo(torch.float32).max
+
+
+class DpsgdSteps(Steps):
+    """A network in training on ``members`` by DP-SGD; :meth:`take` is one step.
+
+    Everything random in a step comes from a secret of the operating system that the checkpoint keeps until the
+    training ends, or from the seed of the run if the configuration says so: batches, noise on the gradients,
+    augmentation and the noise of a perturbation.
+    """
+
+    # Opacus returns gradients that are laid out one after the other; mixing layouts would cost more than it wins.
+    memory_format = torch.contiguous_format
+
+    def __init__(
+        self, config: TrainConfig, members: ImageSet, accelerator: str = "auto", compiled: bool | None = None
+    ) -> None:
+        from opacus.grad_sample import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+
+        if compiled:
+            raise UsageError("DP-SGD cannot be compiled: the gradients of single records are taken by hooks.")
+        super().__init__(config, members, accelerator, compiled=False)
+        assert config.dpsgd is not None
+        assert config.dpsgd.noise_multiplier is not None  # settled() has found it
+        self.dpsgd = config.dpsgd
+        # The wrapper puts hooks into the layers. It is kept for them only: the model that is trained, saved and asked
+        # stays the unwrapped one, with the names it had.
+        self._hooks = GradSampleModule(self.model, loss_reduction="sum")
+        self._dp_optimizer = DPOptimizer(
+            self.optimizer,
+            noise_multiplier=self.dpsgd.noise_multiplier,
+            max_grad_norm=_NEVER_CLIPS if self.dpsgd.clip is None else self.dpsgd.clip,
+            expected_batch_size=config.batch_size,
+            secure_mode=True,  # sums of several draws, whose low bits do not give the noise away
+        )
+
+    def sample(self, progress: Progress) -> Tensor:
+        """Draw the records of the next step; asked again, it draws the same."""
+        return poisson_sample(len(self.members), self.config.batch_size, self._key(progress))
+
+    def _key(self, progress: Progress) -> bytes:
+        origin = self.config.seed if self.dpsgd.seeded else bytes.fromhex(progress.secret)
+        return derive_key(b"dpsgd", origin, progress.epoch, progress.step)
+
+    def take(self, progress: Progress) -> None:
+        """Take the next step and note how it went."""
+        self._set_learning_rate(progress.epoch)
+        key = self._key(progress)
+        indices = self.sample(progress)
+        augmentation = keyed_generator(derive_key(key, b"augmentation"))
+        torch.set_rng_state(keyed_generator(derive_key(key, b"perturbation")).get_state())
+        self._dp_optimizer.generator = keyed_generator(derive_key(key, b"gradient"), self.fabric.device)
+        self._dp_optimizer.zero_grad(set_to_none=True)
+        chunks = indices.tensor_split(math.ceil(len(indices) / self.dpsgd.max_physical_batch)) if len(indices) else ()
+        for number, chunk in enumerate(chunks, start=1):
+            self._add_gradients(*self._batch(chunk, augmentation), progress)
+            if number < len(chunks):
+                self._dp_optimizer.signal_skip_step(True)
+                self._dp_optimizer.step()
+                self._dp_optimizer.zero_grad(set_to_none=True)
+        if not chunks:
+            for parameter in self._dp_optimizer.params:
+                parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
+        self._dp_optimizer.step()
+        progress.step += 1
+
+    def _add_gradients(self, images: Tensor, labels: Tensor, progress: Progress) -> None:
+        logits = self.module(images)
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing, reduction="sum")
+        with warnings.catch_warnings():
+            # The first layer's input needs no gradient, and Opacus does not need it either.
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            self.fabric.backward(loss)
+        progress.note(float(loss.detach()), correct(logits, labels), len(labels))
+
+    def guarantee(self, progress: Progress) -> dict[str, Any]:
+        """Say what is proven about the weights after the steps taken so far."""
+        return guarantee(self.config, len(self.members), progress.epoch * self.per_epoch + progress.step)
+
+
+def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
+    """Draw a batch: every record by its own coin toss, ``batch_size`` of them on average. A function of ``key``.
+
+    >>> poisson_sample(6, batch_size=3, key=bytes(16)).tolist()
+    [1, 5]
+    """
+    tosses = torch.rand(records, dtype=torch.float64, generator=keyed_generator(key))
+    return (tosses < batch_size / records).nonzero().flatten()
+
+
+def settled(config: TrainConfig, members: ImageSet) -> TrainConfig:
+    """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
+    if config.dpsgd is None:
+        return config
+    whole = _schedule(config, len(members), config.epochs * steps_per_epoch(config, members))
+    if config.dpsgd.target_epsilon is None:
+        return config
+    found = calibrate_dpsgd(epsilon=config.dpsgd.target_epsilon, delta=config.dpsgd.delta, schedule=whole)
+    # Up to the next ten-thousandth, so that the same wish has the same name on every machine.
+    noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
+    changes = {"noise_multiplier": noise, "target_epsilon": None}
+    return config.model_copy(update={"dpsgd": config.dpsgd.model_copy(update=changes)})
+
+
+def guarantee(config: TrainConfig, records: int, steps: int) -> dict[str, Any]:
+    """Say what ``steps`` steps have proven: epsilon and delta, what they protect, and what they rest on.
+
+    >>> from resperturb.training.config import make_config
+    >>> config = make_config(data={"spec": "fashion-sample"}, batch_size=100, dpsgd={"noise_multiplier": 1.0})
+    >>> proven = guarantee(config, records=1000, steps=20)
+    >>> round(proven["epsilon"], 2), proven["delta"], proven["steps"]
+    (3.59, 1e-05, 20)
+    """
+    assert config.dpsgd is not None
+    budget = _budget(config.dpsgd, _schedule(config, records, steps))
+    facts = replace(budget, assumptions=_assumptions(config)).to_dict()
+    named = {key: str(value) if value == math.inf else value for key, value in facts.items()}
+    return {**named, "clip": config.dpsgd.clip}
+
+
+def _schedule(config: TrainConfig, records: int, steps: int) -> Schedule:
+    return schedule(steps=steps, batch_size=config.batch_size, records=records)
+
+
+def _budget(dpsgd: DpsgdConfig, run: Schedule) -> DpsgdBudget:
+    assert dpsgd.noise_multiplier is not None
+    return dpsgd_budget(noise_multiplier=dpsgd.noise_multiplier, schedule=run, delta=dpsgd.delta)
+
+
+def _assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
+    assert config.dpsgd is not None
+    randomness = (
+        Assumption(
+            "assumed",
+            "The seed of the run is secret: whoever knows it can draw batches and noise again and take them away. "
+            "It is written in the run's config.json.",
+        )
+        if config.dpsgd.seeded
+        else Assumption("enforced", "Batches and noise come from a secret that is thrown away with the checkpoint.")
+    )
+    return (
+        Assumption("enforced", "Every record's gradient is clipped on its own before the noise is added."),
+        Assumption("enforced", "Batches are Poisson samples: each record joins each batch by its own coin toss."),
+        Assumption("enforced", "No layer mixes records of a batch: GroupNorm in place of BatchNorm."),
+        Assumption("enforced", "Pixels are normalised by constants, not by statistics of the records."),
+        randomness,
+        Assumption(
+            "assumed",
+            "Only the weights are published. The training accuracies and losses of the run are computed from the "
+            "records without noise, and so is a choice among several runs.",
+        ),
+        Assumption("assumed", "A person is in one record only; k records of one person are protected less."),
+    )

@@ -1,0 +1,149 @@
+"""One step of training: take a batch, follow its gradient. The loop and the benchmark run this very code."""
+
+import hashlib
+import math
+import os
+import shutil
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from resperturb.data.images import ImageSet
+from resperturb.models.build import build
+from resperturb.noise import derive_key
+from resperturb.perturbation import perturb
+from resperturb.training.augment import crop_and_flip
+from resperturb.training.checkpoint import Progress
+from resperturb.training.config import TrainConfig
+from resperturb.training.predict import normalize
+
+# Compiling takes about a minute; trainings of more steps than this win it back.
+STEPS_WORTH_COMPILING = 1000
+
+
+class Steps:
+    """A network in training on ``members`` by SGD; :meth:`take` is one step.
+
+    What a step does follows from the weights, the optimizer, torch's random state, and the place in the training that
+    ``Progress`` names: with these a training goes on as if it had never stopped.
+    """
+
+    memory_format = torch.channels_last
+
+    def __init__(
+        self, config: TrainConfig, members: ImageSet, accelerator: str = "auto", compiled: bool | None = None
+    ) -> None:
+        from lightning_fabric import Fabric
+
+        self.config, self.members = config, members
+        self.per_epoch = steps_per_epoch(config, members)
+        self.fabric = Fabric(accelerator=accelerator, devices=1)
+        torch.manual_seed(config.seed)
+        self.model = build_model(config, members).to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        if worth_compiling(config.epochs * self.per_epoch) if compiled is None else compiled:
+            self.model.compile(dynamic=False)
+        self.module, self._fabric_optimizer = self.fabric.setup(self.model, self.optimizer)
+        self._ordered_epoch = -1
+        self._batches: tuple[Tensor, ...] = ()
+
+    def take(self, progress: Progress) -> None:
+        """Take the next step and note how it went."""
+        self._set_learning_rate(progress.epoch)
+        indices = self._shuffled(progress)
+        images, labels = self._batch(indices, self._augmentation(progress))
+        logits = self.module(images)
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
+        self._fabric_optimizer.zero_grad()
+        self.fabric.backward(loss)
+        self._fabric_optimizer.step()
+        progress.note(float(loss.detach()) * len(labels), correct(logits, labels), len(labels))
+        progress.step += 1
+
+    def guarantee(self, progress: Progress) -> dict[str, Any] | None:
+        """Say what is proven about the weights so far: nothing, of SGD."""
+        return None
+
+    def _set_learning_rate(self, epoch: int) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate(epoch)
+
+    def _shuffled(self, progress: Progress) -> Tensor:
+        if self._ordered_epoch != progress.epoch:
+            order = epoch_order(len(self.members), self.config.seed, progress.epoch)
+            self._ordered_epoch, self._batches = progress.epoch, torch.split(order, self.config.batch_size)
+        return self._batches[progress.step]
+
+    def _augmentation(self, progress: Progress) -> torch.Generator:
+        return keyed_generator(derive_key(b"augmentation", self.config.seed, progress.epoch, progress.step))
+
+    def _batch(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
+        images = self.members.images[indices]
+        if self.config.augment:
+            images = crop_and_flip(images, augmentation)
+        images = images.to(self.fabric.device, memory_format=self.memory_format)
+        labels = self.members.labels[indices].to(self.fabric.device)
+        return normalize(images, self.config.mean, self.config.std), labels
+
+
+def steps_per_epoch(config: TrainConfig, members: ImageSet) -> int:
+    """Count the steps in which as many records are used as there are."""
+    return math.ceil(len(members) / config.batch_size)
+
+
+def worth_compiling(steps: int) -> bool:
+    """Whether ``torch.compile`` would pay: a long training, and a C++ compiler to do it with."""
+    compiler = os.environ.get("CXX", "g++")
+    return steps >= STEPS_WORTH_COMPILING and shutil.which(compiler) is not None
+
+
+def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
+    """Build the network of ``config`` for ``images``, with its noise, from torch's global generator."""
+    model = build(
+        config.model,
+        num_classes=images.num_classes,
+        in_channels=images.channels,
+        norm=config.norm,
+        skip=config.skip,
+    )
+    strategy = config.strategy
+    return model if strategy is None else perturb(model, strategy)
+
+
+def epoch_order(count: int, seed: int, epoch: int) -> Tensor:
+    """Shuffle ``count`` records for one epoch: a function of the seed and the epoch alone.
+
+    >>> epoch_order(5, seed=0, epoch=0).equal(epoch_order(5, seed=0, epoch=0))
+    True
+    """
+    return torch.randperm(count, generator=keyed_generator(derive_key(b"order", seed, epoch)))
+
+
+def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Generator:
+    """Make a generator whose whole state follows from ``key``; seeding one on the CPU would keep 32 bits only.
+
+    >>> one, other = (torch.rand(1, generator=keyed_generator(bytes([i] * 16))) for i in (0, 1))
+    >>> bool(one == other)
+    False
+    """
+    if device is not None and device.type != "cpu":
+        return torch.Generator(device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
+    generator = torch.Generator()
+    state = generator.get_state()
+    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
+    # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
+    state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
+    return generator.set_state(state)
+
+
+def correct(logits: Tensor, labels: Tensor) -> int:
+    """Count the rows whose largest logit is at the label.
+
+    >>> correct(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([1, 1]))
+    1
+    """
+    return int((logits.detach().argmax(dim=1) == labels).sum())

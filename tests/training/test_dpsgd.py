@@ -1,0 +1,315 @@
+"""DP-SGD clips every record by itself, draws Poisson batches, resumes exactly, and knows what it has proven."""
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load_file
+from scipy import stats
+from typer.testing import CliRunner
+
+from resperturb.cli import app
+from resperturb.data.images import ImageSet
+from resperturb.errors import UsageError
+from resperturb.models import build
+from resperturb.noise import derive_key
+from resperturb.privacy import dpsgd_budget, schedule
+from resperturb.training.checkpoint import Progress
+from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.dpsgd import DpsgdSteps, poisson_sample
+from resperturb.training.inputs import load_inputs
+from resperturb.training.loop import InterruptedTrainingError, Update, train
+from resperturb.training.predict import normalize
+from resperturb.training.run import Run, open_run
+from resperturb.training.steps import build_model
+from tests.conftest import tiny_config as config_of_sample
+
+SEEDED = {"seeded": True}
+WITHOUT_PRIVACY = {"noise_multiplier": 0.0, "clip": None, "seeded": True}
+ADDITIVE = {"name": "additive", "gamma": 0.5, "clip_radius": 20.0}
+MULTIPLICATIVE = {"name": "multiplicative", "gamma": 0.5, "floor": 0.1, "output_std": 0.2}
+
+
+def tiny_config(**changes: object) -> TrainConfig:
+    return config_of_sample(**{"data": {"image_size": 8}, **changes})
+
+
+def distance(run: Run, model: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> float:
+    """How far the weights of a run are from those of a model, in units of the way that training went."""
+    trained = load_file(run.model_path)
+    gap = sum(float((trained[name] - model[name]).norm()) ** 2 for name in model)
+    way = sum(float((trained[name] - start[name]).norm()) ** 2 for name in model)
+    return math.sqrt(gap / way)
+
+
+def members_of(config: TrainConfig) -> ImageSet:
+    return load_inputs(config.data).members(config.data.part)
+
+
+def steps_on(records: int, **changes: object) -> DpsgdSteps:
+    """A training on a few records, without momentum and weight decay: a step moves by its gradient alone."""
+    config = tiny_config(**{"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 1.0, **changes})
+    members = members_of(config)
+    steps = DpsgdSteps(config, members.select(range(records)), accelerator="cpu")
+    steps.model.train()
+    return steps
+
+
+def flat(steps: DpsgdSteps) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten().clone() for parameter in steps.model.parameters()])
+
+
+def moved(steps: DpsgdSteps, progress: Progress) -> torch.Tensor:
+    before = flat(steps)
+    steps.take(progress)
+    return flat(steps) - before
+
+
+def same(one: Run, other: Run) -> bool:
+    a, b = load_file(one.model_path), load_file(other.model_path)
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+@pytest.mark.parametrize("model", ["resnet8", "en2-resnet8"])
+@pytest.mark.parametrize("perturbation", [{"name": "none"}, ADDITIVE, MULTIPLICATIVE], ids=lambda p: p["name"])
+def test_the_gradient_of_a_record_is_its_own(model: str, perturbation: dict[str, object]) -> None:
+    steps = steps_on(4, model=model, perturbation=perturbation, dpsgd=SEEDED)
+    images = normalize(steps.members.images, 0.5, 0.25).requires_grad_()
+    parameters = list(steps.model.parameters())
+    losses = F.cross_entropy(steps.model(images), steps.members.labels, reduction="none")
+    steps._hooks.disable_hooks()
+    alone = [torch.autograd.grad(loss, [images, *parameters], retain_graph=True) for loss in losses]
+    steps._hooks.enable_hooks()
+    losses.sum().backward()
+    for record, (by_image, *by_parameter) in enumerate(alone):
+        touched = by_image.flatten(1).abs().sum(dim=1) > 0
+        assert touched.tolist() == [other == record for other in range(4)]
+        for parameter, gradient in zip(parameters, by_parameter, strict=True):
+            assert torch.allclose(parameter.grad_sample[record], gradient, rtol=1e-3, atol=1e-5)
+
+
+def test_one_record_moves_the_weights_by_the_clipping_norm_at_most() -> None:
+    one = steps_on(1, batch_size=1, dpsgd={"noise_multiplier": 0.0, "clip": 0.01, **SEEDED})
+    assert moved(one, Progress()).norm() == pytest.approx(0.01, rel=1e-3)
+    many = steps_on(20, batch_size=20, dpsgd={"noise_multiplier": 0.0, "clip": 0.01, **SEEDED})
+    assert 0 < moved(many, Progress()).norm() <= 0.01 * 1.001
+
+
+def test_an_empty_batch_is_a_step_of_noise_of_the_right_size() -> None:
+    steps = steps_on(2, batch_size=1, dpsgd={"noise_multiplier": 3.0, "clip": 0.5, **SEEDED})
+    step = next(step for step in range(100) if not len(steps.sample(Progress(step=step))))
+    progress = Progress(step=step)
+    noise = moved(steps, progress) / (3.0 * 0.5)
+    assert (progress.step, progress.seen, progress.loss_sum) == (step + 1, 0, 0.0)
+    assert noise.std() == pytest.approx(1, abs=5 / math.sqrt(2 * len(noise)))
+    assert stats.kstest(noise.numpy(), "norm").pvalue > 1e-3
+
+
+def test_every_record_joins_a_batch_by_its_own_coin_toss() -> None:
+    draws = 4000
+    joined = torch.zeros(draws, 30)
+    for draw in range(draws):
+        joined[draw, poisson_sample(30, batch_size=6, key=derive_key(draw))] = 1
+    error = math.sqrt(0.2 * 0.8 / draws)
+    assert (joined.mean(dim=0) - 0.2).abs().max() < 5 * error
+    correlations = torch.corrcoef(joined.T) - torch.eye(30)
+    assert correlations.abs().max() < 5 / math.sqrt(draws)
+    # Shuffled batches would all have the same size.
+    sizes = joined.sum(dim=1)
+    assert sizes.var() == pytest.approx(30 * 0.2 * 0.8, rel=5 * math.sqrt(2 / draws))
+
+
+def test_without_clipping_and_noise_it_is_sgd_on_the_same_batches(tmp_path: Path) -> None:
+    config = tiny_config(dpsgd={**WITHOUT_PRIVACY, "max_physical_batch": 7}, label_smoothing=0.1, augment=False)
+    run = train(config, runs=tmp_path)
+    members = members_of(config)
+    sampler = DpsgdSteps(run.config, members, accelerator="cpu")
+    torch.manual_seed(config.seed)
+    model = build_model(config, members).train()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), momentum=config.momentum, weight_decay=config.weight_decay)
+    for epoch in range(config.epochs):
+        for step in range(3):
+            chosen = sampler.sample(Progress(epoch=epoch, step=step))
+            logits = model(normalize(members.images[chosen], config.mean, config.std))
+            loss = F.cross_entropy(logits, members.labels[chosen], label_smoothing=0.1, reduction="sum")
+            optimizer.zero_grad()
+            (loss / config.batch_size).backward()
+            optimizer.param_groups[0]["lr"] = config.learning_rate(epoch)
+            optimizer.step()
+    assert distance(run, model.state_dict(), start) < 1e-3
+
+
+def test_without_clipping_and_noise_it_matches_sgd_where_all_records_are_in_every_batch(tmp_path: Path) -> None:
+    common = {"batch_size": 60, "norm": "group", "schedule": "quarter", "epochs": 5}
+    plain = train(tiny_config(**common), runs=tmp_path)
+    private = train(tiny_config(**common, dpsgd=WITHOUT_PRIVACY), runs=tmp_path)
+    torch.manual_seed(0)
+    start = build_model(plain.config, members_of(plain.config)).state_dict()
+    assert distance(private, load_file(plain.model_path), start) < 1e-3
+    assert private.result["guarantee"]["epsilon"] == "inf"
+    assert "nothing at all is promised" in private.result["guarantee"]["verdict"]
+    assert "guarantee" not in plain.result
+
+
+class Stop(Exception):
+    """Stands for a crash."""
+
+
+def crash_at(step: int):  # type: ignore[no-untyped-def]
+    def update(update: Update) -> None:
+        if update.step == step:
+            raise Stop
+
+    return update
+
+
+def interrupt_at(step: int):  # type: ignore[no-untyped-def]
+    def press(update: Update) -> None:
+        if update.step == step:
+            os.kill(os.getpid(), 2)
+
+    return press
+
+
+@pytest.mark.parametrize("crashes", [[1], [4, 8]])
+def test_a_crashed_training_ends_with_the_same_weights_and_guarantee(tmp_path: Path, crashes: list[int]) -> None:
+    config = tiny_config(perturbation=ADDITIVE, augment=True, dpsgd={"max_physical_batch": 8, **SEEDED})
+    whole = train(config, runs=tmp_path / "whole")
+    for step in crashes:
+        with pytest.raises(Stop):
+            train(config, runs=tmp_path / "crashed", on_update=crash_at(step))
+    resumed = train(config, runs=tmp_path / "crashed")
+    assert same(whole, resumed)
+    assert whole.result["guarantee"] == resumed.result["guarantee"]
+
+
+def checkpoint_of(path: Path) -> Progress:
+    with safe_open(path / "checkpoint.safetensors", framework="pt") as file:
+        return Progress(**json.loads(file.metadata()["progress"]))
+
+
+def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
+    config = tiny_config(dpsgd={"noise_multiplier": 1.5, "delta": 1e-4})
+
+    def epsilon(steps: int) -> float:
+        run = schedule(steps=steps, batch_size=20, records=60)
+        return dpsgd_budget(noise_multiplier=1.5, schedule=run, delta=1e-4).epsilon
+
+    with pytest.raises(InterruptedTrainingError):
+        train(config, out=tmp_path / "run", on_update=interrupt_at(5))
+    kept = checkpoint_of(tmp_path / "run").guarantee
+    assert kept is not None
+    assert (kept["steps"], kept["epsilon"]) == (5, epsilon(5))
+    run = train(config, out=tmp_path / "run")
+    proven = run.result["guarantee"]
+    assert (proven["steps"], proven["epsilon"], proven["delta"]) == (9, epsilon(9), 1e-4)
+    assert [entry["epsilon"] for entry in run.metrics()] == [epsilon(3), epsilon(6), epsilon(9)]
+    statuses = {assumption["status"] for assumption in proven["assumptions"]}
+    assert statuses == {"assumed", "enforced"}
+
+
+def test_the_secret_survives_a_stop_but_not_the_training(tmp_path: Path) -> None:
+    config = tiny_config(perturbation=ADDITIVE, dpsgd={})
+    with pytest.raises(InterruptedTrainingError):
+        train(config, out=tmp_path / "one", on_update=interrupt_at(5))
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    secret = checkpoint_of(tmp_path / "one").secret
+    one, other = (train(config, out=tmp_path / name) for name in ("one", "other"))
+    assert same(one, other)
+    assert not same(one, train(config, out=tmp_path / "new"))
+    for file in one.path.rglob("*"):
+        assert secret.encode() not in file.read_bytes()
+
+
+def test_the_seed_repeats_a_run_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    one, again = (train(tiny_config(epochs=1, dpsgd=SEEDED), out=tmp_path / name) for name in "ab")
+    assert same(one, again)
+    assert any("seed" in a["statement"] for a in one.result["guarantee"]["assumptions"] if a["status"] == "assumed")
+
+
+def test_a_wanted_epsilon_is_met_and_not_undercut(tmp_path: Path) -> None:
+    run = train(tiny_config(epochs=1, dpsgd={"target_epsilon": 4.0}), runs=tmp_path)
+    assert 3.98 < run.result["guarantee"]["epsilon"] <= 4.0
+    assert run.config.dpsgd is not None
+    assert run.config.dpsgd.noise_multiplier == run.result["guarantee"]["noise_multiplier"]
+
+
+def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Path) -> None:
+    run = train(tiny_config(epochs=1, model="en2-resnet8", dpsgd={}), runs=tmp_path)
+    bare = build("en2-resnet8", num_classes=10, in_channels=1, norm="group")
+    assert load_file(run.model_path).keys() == bare.state_dict().keys()
+    assert open_run(run.path).load_model().state_dict().keys() == bare.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"norm": "batch", "dpsgd": {}}, "BatchNorm lets every record.*--norm group"),
+        (
+            {"dpsgd": {}, "perturbation": {"name": "additive", "gamma": 1.0, "scale": "batch_std"}},
+            "depends on the whole batch",
+        ),
+        ({"dpsgd": {"noise_multiplier": 1.0, "target_epsilon": 1.0}}, "either given .* or found"),
+        ({"dpsgd": {"clip": None}}, "give a finite clip"),
+        ({"dpsgd": {"clip": -1.0}}, r"dpsgd\.clip"),
+        ({"dpsgd": {"shuffled": True}}, r"dpsgd\.shuffled"),
+    ],
+)
+def test_what_would_void_the_guarantee_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_config(data={"spec": "x"}, **values)
+
+
+def test_batches_of_more_records_than_there_are_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="batch of 61 cannot be drawn from 60 records"):
+        train(tiny_config(batch_size=61, dpsgd={}), runs=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_defaults_are_the_paper_s() -> None:
+    config = make_config(data={"spec": "x"}, dpsgd={})
+    assert config.dpsgd is not None
+    assert (config.dpsgd.noise_multiplier, config.dpsgd.clip) == (1.1, 1.0)
+    assert (config.lr, config.schedule, config.epochs, config.norm) == (0.1, "quarter", 100, "group")
+
+
+SMALL = ["--limit", "240", "--image-size", "8", "--epochs", "1", "--batch-size", "20"]
+TRAIN = ["train", "--data", "fashion-sample", *SMALL]
+
+
+def test_the_command_trains_and_says_what_is_proven(tmp_path: Path) -> None:
+    arguments = [*TRAIN, "--method", "dpsgd", "--target-epsilon", "5", "--gamma", "0.3", "--runs", str(tmp_path)]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["guarantee"]["epsilon"] == pytest.approx(5, rel=0.01)
+    shown = CliRunner().invoke(app, arguments)
+    assert "at delta 1e-05" in shown.stdout
+    assert "It holds only if" in shown.stdout
+
+
+def test_the_command_takes_an_infinite_clip(tmp_path: Path) -> None:
+    arguments = [*TRAIN, "--method", "dpsgd", "--noise-multiplier", "0", "--clip", "inf", "--runs", str(tmp_path)]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["guarantee"]["epsilon"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--noise-multiplier", "1"], "--noise-multiplier is of DP-SGD; add --method dpsgd"),
+        (["--method", "dpsgd", "--norm", "batch"], "pass --norm group"),
+        (["--method", "dpsgd", "--clip", "inf"], "give a finite clip"),
+    ],
+)
+def test_the_command_refuses_with_a_reason(tmp_path: Path, flags: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, [*TRAIN, *flags, "--runs", str(tmp_path)])
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
