@@ -16,6 +16,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "report",
     "audit_scores",
     "budget",
+    "check",
     "sde",
 )
 
