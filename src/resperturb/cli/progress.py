@@ -32,7 +32,7 @@ def training_progress(title: str) -> "Iterator[Callable[[Update], None]]":
 
         def show(update: "Update") -> None:
             progress.update(task, completed=update.step, total=update.steps)
-            if update.metrics is not None:
+            if update.metrics is not None and "loss" in update.metrics:
                 accuracy, loss = update.metrics["train_accuracy"], update.metrics["loss"]
                 progress.update(task, note=f"epoch {update.epoch + 1}: loss {loss:.3f}, accuracy {accuracy:.3f}")
 
