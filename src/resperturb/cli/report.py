@@ -59,10 +59,10 @@ def compare(runs: Runs, as_json: JsonOption = False) -> None:
 
 
 def _open(paths: list[Path]) -> "list[ReportedRun]":
-    from resperturb.report.collect import ReportedRun
+    from resperturb.report.collect import ReportedRun, run_name
     from resperturb.training.run import open_run
 
-    found = [ReportedRun(path.name or str(path.resolve().name), open_run(path)) for path in paths]
+    found = [ReportedRun(run_name(open_run(path)), open_run(path)) for path in paths]
     for run in found:
         run.run.result  # noqa: B018 - an unfinished run is an error here, not in the middle of a page
     return found

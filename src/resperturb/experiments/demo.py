@@ -20,7 +20,7 @@ BATCH_SIZE = 32
 RUNS: tuple[tuple[str, Strategy | None], ...] = (
     ("not private", None),
     ("additive noise", Additive(gamma=1.0)),
-    ("multiplicative noise", Multiplicative(gamma=1.0)),
+    ("multiplicative noise", Multiplicative(gamma=2.0)),
 )
 
 

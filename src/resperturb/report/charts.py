@@ -49,7 +49,7 @@ def leak_against_accuracy(runs: Sequence[ReportedRun]) -> Chart | None:
         )
     figure.add_vline(x=0.5, line_dash="dot", line_width=1)
     figure.update_layout(
-        xaxis_title="attack AUC (0.5 is a coin toss)", yaxis_title="test accuracy", yaxis_tickformat=".0%"
+        xaxis_title="attack AUC (0.5 is a coin toss)", yaxis_title="test accuracy", yaxis_tickformat=".1%"
     )
     points = "; ".join(
         f"{run.name}: test accuracy {run.run.result['test_accuracy']:.3f}, AUC {attack.summary['auc']:.3f}"

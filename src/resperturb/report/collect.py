@@ -24,6 +24,16 @@ class Attack:
         return str(self.summary["attack"])
 
 
+def run_name(run: Run) -> str:
+    """Call a run by its folder, or by what it is where the folder is only named by its hash."""
+    folder = run.path.resolve().name
+    if folder != run.config.digest:
+        return folder
+    noise = run.config.perturbation
+    kind = "not private" if noise["name"] == "none" else f"{noise['name']} {noise['gamma']:g}"
+    return f"{kind}, {run.config.model} ({folder[:4]})"
+
+
 @dataclass(frozen=True)
 class ReportedRun:
     """A finished run under the name that the report gives it."""
