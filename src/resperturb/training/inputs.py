@@ -5,11 +5,12 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from resperturb.data.canaries import Bools, Canaries, fair_coins, joined, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.sources import load_pair
-from resperturb.data.splits import Quarters, four_quarters
+from resperturb.data.splits import Indices, Quarters, four_quarters
 from resperturb.errors import UsageError
-from resperturb.training.config import DataConfig
+from resperturb.training.config import CanaryConfig, DataConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,17 +20,60 @@ class Inputs:
     train: ImageSet
     test: ImageSet
     split_seed: int
+    subset_seed: int = 0
+    canary_config: CanaryConfig | None = None
 
     @cached_property
     def quarters(self) -> Quarters:
         """The paper's four quarters of the training images."""
         return four_quarters(len(self.train), self.split_seed, self.train.groups)
 
+    @cached_property
+    def target_half(self) -> Indices:
+        """The images that ``audit`` tosses its coins for: both quarters of the target."""
+        return np.sort(np.concatenate([self.quarters.target_train, self.quarters.target_out]))
+
     def members(self, part: str) -> ImageSet:
-        """The images that a model of this part is trained on."""
+        """The images that a model of this part is trained on, with the canaries whose coin says so."""
+        canaries = self.canaries(part)
+        images = self.train.select(self.member_indices(part))
+        if canaries is None:
+            return images
+        return joined(images, canaries.images.select(np.flatnonzero(self.canary_coins(len(canaries)))))
+
+    def member_indices(self, part: str) -> Indices:
+        """Which of the training images a model of this part is trained on, canaries aside."""
         if part == "all":
-            return self.train
-        return self.train.select(getattr(self.quarters, part))
+            canaries = self.canaries(part)
+            everybody = np.arange(len(self.train))
+            return everybody if canaries is None else np.setdiff1d(everybody, canaries.sources)
+        if part == "audit":
+            return self.target_half[self._coins(self.target_half)]
+        quarter: Indices = getattr(self.quarters, part)
+        return quarter
+
+    def canaries(self, part: str) -> Canaries | None:
+        """The canaries of models of this part, made from images that none of these is trained on."""
+        config = self.canary_config
+        if config is None:
+            return None
+        if part == "all":
+            spare = np.arange(len(self.train))
+        else:
+            spare = self.quarters.target_out if part == "shadow_train" else self.quarters.shadow_out
+        return make_canaries(self.train, spare, config.counts, config.seed)
+
+    def canary_coins(self, count: int) -> Bools:
+        """Say which of the canaries are put in."""
+        return fair_coins(count, self.subset_seed, purpose=1)
+
+    def _coins(self, pool: Indices) -> Bools:
+        groups = self.train.groups
+        if groups is None:
+            return fair_coins(len(pool), self.subset_seed)
+        # Who belongs together is in or out together: one coin a group.
+        names, group = np.unique(groups[pool], return_inverse=True)
+        return fair_coins(len(names), self.subset_seed)[group]
 
 
 def load_inputs(data: DataConfig) -> Inputs:
@@ -37,8 +81,12 @@ def load_inputs(data: DataConfig) -> Inputs:
 
     A configuration that carries a fingerprint is only served by the very same images.
     """
-    train, test = _load_pair(data.model_copy(update={"part": "all", "fingerprint": "", "split_seed": 0}))
-    inputs = Inputs(train, test, data.split_seed)
+    train, test = _load_pair(
+        data.model_copy(
+            update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None}
+        )
+    )
+    inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries)
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(
             f"{data.spec} is not the data this was made with: its images have changed (fingerprint "
@@ -54,8 +102,9 @@ def fingerprint(inputs: Inputs) -> str:
 
 def out_indices(inputs: Inputs, part: str) -> np.ndarray:
     """The images of the same half that a model of ``part`` was not trained on: the non-members of the attack."""
-    quarters = inputs.quarters
-    return quarters.target_out if part == "target_train" else quarters.shadow_out
+    if part == "shadow_train":
+        return inputs.quarters.shadow_out
+    return np.setdiff1d(inputs.target_half, inputs.member_indices(part))
 
 
 @lru_cache(maxsize=3)

@@ -1,0 +1,260 @@
+"""What a model says about records, boiled down to what attacks use, for every draw of its noise.
+
+The signal of a draw is the *logit-scaled confidence* in the record's label, ``log p/(1 - p)``, which Carlini et al.
+(2022) found to be nearly normal over models; the log-probability and the probability follow from it. Draws are
+combined later, by :class:`View`, so that a model is asked once and attacked in many ways.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from resperturb.attacks.candidates import Candidates
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
+from resperturb.models.ensemble import Ensemble
+from resperturb.noise import derive_key
+from resperturb.perturbation import noise_off
+from resperturb.training.predict import predict_draws
+from resperturb.training.run import Run
+
+SCHEMA = 1
+Floats = NDArray[np.float64]
+Access = Literal["noise on", "noise off", "members apart"]
+Combination = Literal["mean logit", "mean log-probability", "spread", "votes"]
+
+# Smaller probabilities are no different to an attacker, and their logarithms would be infinite.
+_LEAST_PROBABILITY = 1e-30
+
+
+@dataclass(frozen=True)
+class Query:
+    """How a model is asked: as it is served, with its noise; or by someone who holds the weights, without.
+
+    ``members apart`` asks each network of an ensemble by itself, without noise; its draws are the networks.
+    ``averages`` are the numbers of draws that logits are averaged over.
+    """
+
+    access: Access
+    averages: tuple[int, ...] = (1,)
+
+    @property
+    def draws(self) -> int:
+        """How often each record is asked about."""
+        return max(self.averages)
+
+
+@dataclass(frozen=True)
+class View:
+    """Which draws an attack looks at, and how it combines them into one statistic a record.
+
+    - ``mean logit``: the logits are averaged, then the label's confidence is taken;
+    - ``mean log-probability``: the label's log-probabilities are averaged;
+    - ``spread``: two numbers, the mean of the confidences and the logarithm of their variance;
+    - ``votes``: only the predicted labels are seen; the (smoothed) log-odds of the votes for the right one.
+
+    >>> str(View("noise on", 16, "spread"))
+    'noise on, 16 draws, spread'
+    """
+
+    access: Access
+    draws: int
+    combination: Combination = "mean logit"
+
+    def __str__(self) -> str:
+        draws = f", {self.draws} draw{'s' if self.draws > 1 else ''}" if self.access == "noise on" else ""
+        combination = f", {self.combination}" if self.draws > 1 or self.combination == "votes" else ""
+        return f"{self.access}{draws}{combination}"
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """The signals of one model: ``confidence`` and ``correct`` are [rows, draws], the rest [rows, averages].
+
+    ``averages`` says over how many of the first draws the logits were averaged for ``mean_confidence`` (of the
+    label), ``highest`` (log-probability of the most probable class), ``entropy`` and ``modified_entropy``.
+    """
+
+    averages: tuple[int, ...]
+    confidence: NDArray[np.float32]
+    correct: NDArray[np.bool_]
+    mean_confidence: NDArray[np.float32]
+    highest: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    modified_entropy: NDArray[np.float32]
+
+    def average(self, name: str, draws: int) -> Floats:
+        """One of the averaged signals, over so many draws."""
+        if draws not in self.averages:
+            raise UsageError(f"the logits were averaged over {self.averages} draws, not over {draws}.")
+        column: Floats = getattr(self, name)[:, self.averages.index(draws)].astype(np.float64)
+        return column
+
+    def statistic(self, view: View) -> Floats:
+        """Combine draws into ``[rows, dimensions]``."""
+        if view.combination == "mean logit":
+            return self.average("mean_confidence", view.draws)[:, None]
+        draws = self.confidence[:, : view.draws].astype(np.float64)
+        if draws.shape[1] < view.draws:
+            raise UsageError(f"the model was asked {draws.shape[1]} times, not {view.draws}.")
+        if view.combination == "mean log-probability":
+            mean: Floats = log_sigmoid(draws).mean(axis=1)
+            return logit_of_log(mean)[:, None]
+        if view.combination == "votes":
+            votes = self.correct[:, : view.draws].sum(axis=1)
+            odds: Floats = np.log((votes + 0.5) / (view.draws - votes + 0.5))
+            return odds[:, None]
+        if view.draws < 2:
+            raise UsageError("the spread of draws needs at least two of them.")
+        # A spread of nothing at all (a model without noise) is as good as a tiny one.
+        return np.stack([draws.mean(axis=1), np.log(draws.var(axis=1, ddof=1) + 1e-12)], axis=1)
+
+
+def log_sigmoid(values: Floats) -> Floats:
+    """Turn logit-scaled confidences into log-probabilities.
+
+    >>> log_sigmoid(np.array([0.0, -800.0])).round(4).tolist()
+    [-0.6931, -800.0]
+    """
+    result: Floats = -np.logaddexp(0.0, -values)
+    return result
+
+
+def logit_of_log(values: Floats) -> Floats:
+    """Turn log-probabilities into logits.
+
+    >>> logit_of_log(np.log([0.5])).tolist()
+    [0.0]
+    """
+    return values - np.log(np.maximum(-np.expm1(values), _LEAST_PROBABILITY))
+
+
+def signals_of(draws: Iterable[Tensor], labels: Tensor, averages: Sequence[int] = (1,)) -> Signals:
+    """Boil down the logits ``[rows, classes]`` of every draw; log-probabilities will do as well.
+
+    >>> one = signals_of([torch.tensor([[0.0, 0.0], [0.0, 9.0]])], torch.tensor([0, 1]))
+    >>> one.confidence[:, 0].tolist()
+    [0.0, 9.0]
+    """
+    wanted = tuple(sorted(set(averages)))
+    confidence, correct = [], []
+    averaged: dict[str, list[Any]] = {"mean_confidence": [], "highest": [], "entropy": [], "modified_entropy": []}
+    total = torch.zeros(0)
+    for number, logits in enumerate(draws, start=1):
+        if not bool(torch.isfinite(logits).all()):
+            raise ResperturbError("the model's answers are not finite, so there is nothing to attack.")
+        logits = logits.double()
+        confidence.append(label_confidence(logits, labels).float().numpy())
+        correct.append((logits.argmax(dim=1) == labels).numpy())
+        total = logits if number == 1 else total + logits
+        if number in wanted:
+            for name, values in _averaged(total / number, labels).items():
+                averaged[name].append(values.float().numpy())
+    if len(averaged["entropy"]) != len(wanted):
+        raise UsageError(f"averages over {wanted} draws were asked for, and there were {len(confidence)} draws.")
+    return Signals(
+        wanted,
+        np.stack(confidence, axis=1),
+        np.stack(correct, axis=1),
+        **{name: np.stack(columns, axis=1) for name, columns in averaged.items()},
+    )
+
+
+def label_confidence(logits: Tensor, labels: Tensor) -> Tensor:
+    """Give ``log p/(1 - p)`` of the label, without the rounding that ``1 - p`` would bring.
+
+    >>> label_confidence(torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([2])).exp().tolist()
+    [0.5]
+    """
+    own = logits.gather(1, labels[:, None])
+    others = logits.scatter(1, labels[:, None], float("-inf"))
+    return own.squeeze(1) - others.logsumexp(dim=1)
+
+
+def _averaged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    log_p = logits.log_softmax(dim=1)
+    p = log_p.exp()
+    log_rest = torch.log((1 - p).clamp_min(_LEAST_PROBABILITY))
+    own = labels[:, None]
+    # Song and Mittal's modified entropy: small for a confident right answer, large for a confident wrong one.
+    others = (p * log_rest).scatter(1, own, 0.0).sum(dim=1)
+    modified = -(1 - p).gather(1, own).squeeze(1) * log_p.gather(1, own).squeeze(1) - others
+    return {
+        "mean_confidence": label_confidence(logits, labels),
+        "highest": log_p.max(dim=1).values,
+        "entropy": -(p * log_p).sum(dim=1),
+        "modified_entropy": modified,
+    }
+
+
+def ask(predict: Callable[[Tensor], Any], images: Tensor, draws: int, batch_size: int = 500) -> Iterator[Tensor]:
+    """Ask any function of a batch of images for probabilities; yield their logarithms once for every draw.
+
+    >>> answers = list(ask(lambda batch: np.full((len(batch), 2), 0.5), torch.zeros(3, 1), draws=2))
+    >>> len(answers), answers[0].shape
+    (2, torch.Size([3, 2]))
+    """
+    for _ in range(draws):
+        rows = []
+        for batch in torch.split(images, batch_size):
+            p = torch.as_tensor(np.asarray(predict(batch)), dtype=torch.float64)
+            if p.ndim != 2 or len(p) != len(batch) or not bool(((p >= 0) & (p <= 1)).all()):
+                raise UsageError(
+                    f"predict must return one row of probabilities for each of {len(batch)} images; it returned "
+                    f"something of shape {tuple(p.shape)}."
+                )
+            rows.append(p.clamp_min(_LEAST_PROBABILITY).log())
+        yield torch.cat(rows)
+
+
+def collect(run: Run, asked: Candidates, query: Query) -> Signals:
+    """Ask the model of a run about all rows; what was asked before is read from the folder of the run."""
+    path = run.path / "signals" / f"{_digest(run, asked, query)}.npz"
+    if path.exists():
+        return _load(path)
+    found = signals_of(_draws(run, asked, query), asked.images.labels, query.averages)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: getattr(found, name) for name in Signals.__annotations__})
+    write_bytes(path, buffer.getvalue())
+    return found
+
+
+def _draws(run: Run, asked: Candidates, query: Query) -> Iterator[Tensor]:
+    model = run.load_model()
+    # Every run gets noise of its own: an attacker does not know the draws that the target will make.
+    seed = int.from_bytes(derive_key(b"audit", run.config.digest.encode())[:6], "little")
+    mean, std, images = run.config.mean, run.config.std, asked.images.images
+    if query.access == "members apart":
+        if not isinstance(model, Ensemble):
+            raise UsageError(f"{run.path} is not an ensemble, so it has no members to ask apart.")
+        for member in model.members:
+            with noise_off(model):
+                yield from predict_draws(member, images, mean=mean, std=std, draws=1)
+        return
+    with noise_off(model) if query.access == "noise off" else nullcontext():
+        yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=seed)
+
+
+def _digest(run: Run, asked: Candidates, query: Query) -> str:
+    digest = hashlib.sha256(repr((SCHEMA, run.config.digest, asked.digest, query)).encode())
+    digest.update(run.model_path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _load(path: Path) -> Signals:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in Signals.__annotations__}
+    except (OSError, KeyError, ValueError, EOFError) as error:
+        raise ResperturbError(f"{path} cannot be read ({error}); delete it, and it is made again.") from error
+    averages = tuple(int(number) for number in arrays.pop("averages"))
+    return Signals(averages=averages, **arrays)

@@ -1,0 +1,206 @@
+"""Train many configurations at once, in processes of this machine.
+
+Each training is a run that resumes by itself, so nothing here keeps state: whatever was finished is skipped, whatever
+was begun goes on. Processes are spawned: call :func:`train_many` from a script under ``if __name__ == "__main__"``.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from resperturb.errors import ResperturbError
+from resperturb.training.config import TrainConfig
+from resperturb.training.run import Run, open_run
+
+# A process that dies (killed for want of memory, for instance) gets its training back so often.
+TRIES = 3
+# Long enough for a training to finish its step and write its checkpoint.
+PATIENCE_SECONDS = 60
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    task: int | None = None
+
+
+@dataclass
+class _Pool:
+    runs: Path
+    threads: int
+    workers: list[_Worker] = field(default_factory=list)
+
+    def start(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.runs, self.threads), daemon=True)
+        with _thread_limit(self.threads), _deaf_to_ctrl_c():
+            process.start()
+        theirs.close()
+        worker = _Worker(process, ours)
+        self.workers.append(worker)
+        return worker
+
+    def drop(self, worker: _Worker) -> None:
+        self.workers.remove(worker)
+        worker.connection.close()
+        worker.process.join(PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Ask all to stop, which makes them save; end those that do not."""
+        for worker in self.workers:
+            with suppress(OSError):
+                worker.connection.close()
+            if worker.process.is_alive():
+                worker.process.terminate()
+        for worker in self.workers:
+            worker.process.join(PATIENCE_SECONDS)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+
+def train_many(
+    configs: Sequence[TrainConfig],
+    runs: Path,
+    jobs: int | None = None,
+    on_done: Callable[[Run], None] = lambda run: None,
+) -> list[Run]:
+    """Train every configuration into a run under ``runs``, ``jobs`` at a time, and return the runs in order.
+
+    ``jobs`` is the number of cores unless given; the cores are shared out among them. With one job everything happens
+    in this process. The first training that fails ends the others, which are saved and go on next time.
+    """
+    from resperturb.training.loop import train
+
+    cores = usable_cores()
+    jobs = max(1, min(cores if jobs is None else jobs, len(configs)))
+    if jobs == 1:
+        done = []
+        for config in configs:
+            done.append(train(config, runs=runs))
+            on_done(done[-1])
+        return done
+    pool = _Pool(runs, max(1, cores // jobs))
+    try:
+        return _train_all(configs, pool, jobs, on_done)
+    finally:
+        pool.close()
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _train_all(configs: Sequence[TrainConfig], pool: _Pool, jobs: int, on_done: Callable[[Run], None]) -> list[Run]:
+    todo = deque(range(len(configs)))
+    tries = [0] * len(configs)
+    done: dict[int, Run] = {}
+    while len(done) < len(configs):
+        busy = sum(worker.task is not None for worker in pool.workers)
+        while todo and busy < jobs:
+            idle = next((worker for worker in pool.workers if worker.task is None), None) or pool.start()
+            idle.task = todo.popleft()
+            tries[idle.task] += 1
+            idle.connection.send(configs[idle.task])
+            busy += 1
+        answered = wait([worker.connection for worker in pool.workers if worker.task is not None])
+        for worker in [worker for worker in pool.workers if worker.connection in answered]:
+            task = worker.task
+            assert task is not None
+            try:
+                outcome: Any = worker.connection.recv()
+            except (EOFError, ConnectionError):
+                pool.drop(worker)
+                if tries[task] == TRIES:
+                    raise ResperturbError(
+                        f"the process of a training ended {TRIES} times (exit code {worker.process.exitcode}), "
+                        "perhaps for want of memory; try fewer --jobs. The same command goes on from here."
+                    ) from None
+                todo.appendleft(task)
+                continue
+            worker.task = None
+            if isinstance(outcome, BaseException):
+                raise outcome
+            done[task] = open_run(outcome)
+            on_done(done[task])
+    return [done[task] for task in range(len(configs))]
+
+
+def _work(connection: Connection, runs: Path, threads: int) -> None:
+    """Train what comes through the pipe until it closes."""
+    # Ctrl-C is for the parent, which then asks each worker once: two requests would mean "at once, do not save".
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    from resperturb.training.loop import train
+
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            config = connection.recv()
+        except (EOFError, OSError):
+            return
+        outcome: Path | ResperturbError
+        try:
+            outcome = train(config, runs=runs).path
+        except ResperturbError as error:
+            outcome = error
+        except Exception as error:
+            traceback.print_exc()
+            outcome = ResperturbError(f"a training failed unexpectedly ({type(error).__name__}: {error}); see above.")
+        try:
+            connection.send(outcome)
+        except OSError:
+            return
+
+
+def _end_with_parent() -> None:
+    """Whoever kills the parent does not leave its workers behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def _thread_limit(threads: int) -> Iterator[None]:
+    """Let a new process see how many threads it may use before it loads any library that starts them."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Let a new process inherit that Ctrl-C is ignored, so that it does not die of it while it loads."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
