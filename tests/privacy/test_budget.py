@@ -1,0 +1,77 @@
+import dataclasses
+import json
+import math
+
+import pytest
+
+from resperturb.privacy import (
+    Answers,
+    additive_budget,
+    compose,
+    dpsgd_budget,
+    multiplicative_budget,
+    schedule,
+    select_best,
+)
+from resperturb.privacy.budget import level
+
+RUN = schedule(steps=20, batch_size=50, records=1000)
+DPSGD = dpsgd_budget(noise_multiplier=1.5, schedule=RUN, delta=1e-5)
+VACUOUS = additive_budget(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5, blocks=3)
+BUDGETS = {
+    "additive": VACUOUS,
+    "multiplicative": multiplicative_budget(Answers(8, 4, 1, 0.5, 2, 3), delta=1e-5, queries=10),
+    "dpsgd": DPSGD,
+    "composition": compose([DPSGD, DPSGD], delta=1e-5),
+    "selection": select_best(DPSGD, mean_runs=10, delta=1e-5),
+    "nothing": additive_budget(gamma=0, radius=30, schedule=schedule(epochs=1), delta=1e-5),
+}
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
+def test_every_budget_carries_what_makes_it_a_claim(budget):
+    found = budget.to_dict()
+    for name in ("epsilon", "delta", "protects", "assumptions", "verdict", "neighbours", "compares"):
+        assert found[name], name
+    assert found["verdict"].startswith(found["level"] + ": ")
+    assert found["verdict"].endswith(".")
+    assert all(a["status"] in ("assumed", "enforced", "measured") for a in found["assumptions"])
+    json.dumps(found)
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
+def test_a_budget_reads_on_one_screen_with_its_verdict_first(budget):
+    lines = str(budget).splitlines()
+    assert len(lines) <= 32
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(budget.level.upper() + ":") for line in lines[:4])
+    text = " ".join(str(budget).split())
+    for assumption in budget.assumptions:
+        assert assumption.statement in text
+
+
+def test_a_budget_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        VACUOUS.epsilon = 1.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "word"),
+    [(0, "meaningful"), (3, "meaningful"), (3.01, "weak"), (10, "weak"), (10.01, "vacuous"), (math.inf, "vacuous")],
+)
+def test_the_words_begin_where_the_documentation_says(epsilon, word):
+    assert level(epsilon, 1e-5) == word
+
+
+def test_a_delta_of_one_record_is_vacuous_whatever_epsilon_is():
+    run = schedule(epochs=1, records=1000)
+    good = additive_budget(gamma=1000, radius=1, schedule=run, delta=1e-5)
+    careless = additive_budget(gamma=1000, radius=1, schedule=run, delta=1e-3)
+    assert (good.level, careless.level) == ("meaningful", "vacuous")
+    assert "delta" in careless.verdict
+
+
+def test_the_verdict_says_what_an_attacker_may_still_do():
+    assert "recognise 100% of those who were" in VACUOUS.verdict
+    assert f"{100 * DPSGD.max_tpr:.2g}%" in DPSGD.verdict
+    assert "no noise" in BUDGETS["nothing"].verdict

@@ -1,0 +1,55 @@
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resperturb.errors import UsageError
+from resperturb.privacy.schedule import schedule
+
+
+@given(st.integers(1, 8), st.integers(0, 20), st.integers(1, 40), st.booleans(), st.integers(0, 2**32))
+def test_no_record_is_used_more_often_than_counted(batch_size, extra, steps, drop_last, seed):
+    random, records = Random(seed), batch_size + extra
+    per_epoch = records // batch_size if drop_last else math.ceil(records / batch_size)
+    uses = [0] * records
+    order: list[int] = []
+    for step in range(steps):
+        if step % per_epoch == 0:
+            order = random.sample(range(records), records)
+        start = (step % per_epoch) * batch_size
+        for record in order[start : start + batch_size]:
+            uses[record] += 1
+    assert max(uses) <= schedule(steps=steps, batch_size=batch_size, records=records).passes
+
+
+def test_a_begun_epoch_counts_whole():
+    assert schedule(epochs=1).passes == 1
+    assert schedule(epochs=1.001).passes == 2
+    assert schedule(epochs=0.01).passes == 1
+
+
+def test_epochs_and_steps_describe_the_same_run():
+    by_steps = schedule(steps=1000, batch_size=100, records=1000)
+    by_epochs = schedule(epochs=100, batch_size=100, records=1000)
+    assert by_steps == by_epochs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give the epochs"),
+        ({"steps": 10}, "give the epochs"),
+        ({"epochs": 1, "steps": 10}, "not both"),
+        ({"epochs": 0}, "epochs"),
+        ({"epochs": math.inf}, "epochs"),
+        ({"steps": 0, "batch_size": 1, "records": 1}, "steps"),
+        ({"steps": 10, "batch_size": 128, "records": 100}, "128 cannot be drawn from 100"),
+        ({"epochs": 1, "records": 0}, "records"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(arguments, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        schedule(**arguments)
+    assert "\n" not in str(caught.value)
