@@ -255,7 +255,7 @@ def calibrate_multiplicative(
     noise = [
         f"Needed: gamma {budget.answers.gamma:.6g} and output noise {budget.answers.output_std:.6g}.",
         f"Theorem 2, as printed and for one query, would ask for gamma {gamma_theorem:.6g} and output noise "
-        f"{output_std_theorem:.6g}: too little, for it leaves one layer uncounted.",
+        f"{output_std_theorem:.6g}; it leaves one of its {blocks + 1} noisy layers uncounted.",
     ]
     emit(payload, as_json, lambda console: _show(console, budget, needed=noise))
 
