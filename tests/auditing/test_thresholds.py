@@ -4,7 +4,7 @@ from scipy.stats import binom
 
 from resperturb.auditing import Bonferroni, Given, MultiSplit, Split, clopper_pearson
 from resperturb.auditing.intervals import upper_limit
-from resperturb.auditing.thresholds import _limits, count_grid
+from resperturb.auditing.thresholds import _candidates, _limits, count_grid
 from resperturb.errors import UsageError
 
 NOISE = np.random.default_rng(0).normal(size=(2, 400))
@@ -46,8 +46,12 @@ def test_limits_of_single_counts_fail_somewhere_far_too_often():
     assert np.mean(np.any(rates > limits[counts], axis=1)) > 2 * alpha
 
 
-def test_the_bonferroni_bound_is_the_best_of_all_thresholds_at_these_limits():
-    members, nonmembers = NOISE[0] + 1.5, NOISE[1]
+@pytest.mark.parametrize("direction", ["accept", "reject"])
+def test_the_bonferroni_bound_is_the_best_of_all_thresholds_at_these_limits(direction):
+    # A third of the members stand out; mirrored, a third of the others do.
+    members, nonmembers = NOISE[0] + np.where(np.arange(400) % 3, 0.0, 5.0), NOISE[1]
+    if direction == "reject":
+        members, nonmembers = -nonmembers, -members
     bound = clopper_pearson(members, nonmembers, delta=1e-3)
     limits = _limits(400, 0.025, True)
     best = 0.0
@@ -57,6 +61,7 @@ def test_the_bonferroni_bound_is_the_best_of_all_thresholds_at_these_limits():
         for likely, unlikely in ((1 - fnr, fpr), (1 - fpr, fnr)):
             best = max(best, np.log(max(likely - 1e-3, 1e-300) / unlikely))
     assert bound.epsilon == pytest.approx(best, abs=1e-12)
+    assert bound.direction == direction
     assert bound.counts.tp == np.sum(members >= bound.threshold)
     assert bound.counts.fp == np.sum(nonmembers >= bound.threshold)
 
@@ -114,3 +119,15 @@ def test_too_few_scores_to_split_show_nothing_and_say_so():
 def test_impossible_strategies_are_refused(wrong):
     with pytest.raises(UsageError):
         wrong()
+
+
+def test_no_threshold_beats_the_candidates_at_any_count_of_the_grid():
+    members, nonmembers = NOISE[0] + 1.0, NOISE[1]
+    _, tp, fp = _candidates(members, nonmembers)
+    every = np.concatenate([members, nonmembers])
+    all_tp = np.array([np.sum(members >= t) for t in every])
+    all_fp = np.array([np.sum(nonmembers >= t) for t in every])
+    for count in count_grid(400):
+        if np.any(all_fp <= count):
+            assert tp[fp <= count].max() == all_tp[all_fp <= count].max()
+        assert fp[400 - tp <= count].min() == all_fp[400 - all_tp <= count].min()
