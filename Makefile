@@ -28,5 +28,9 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A quarter of an hour on two cores; let nothing else run meanwhile, or the ratios mean nothing.
+bench: $(READY)
+	$(BIN)/resperturb bench --figure docs/images/speed --save docs/results/speed.json
+
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -14,10 +14,12 @@ COMMAND_MODULES: tuple[str, ...] = (
     "train",
     "attack",
     "report",
+    "audit",
     "audit_scores",
     "budget",
     "check",
     "sde",
+    "bench",
 )
 
 app = typer.Typer(

@@ -97,8 +97,12 @@ def steps_per_epoch(config: TrainConfig, members: ImageSet) -> int:
 
 def worth_compiling(steps: int) -> bool:
     """Whether ``torch.compile`` would pay: a long training, and a C++ compiler to do it with."""
-    compiler = os.environ.get("CXX", "g++")
-    return steps >= STEPS_WORTH_COMPILING and shutil.which(compiler) is not None
+    return steps >= STEPS_WORTH_COMPILING and has_compiler()
+
+
+def has_compiler() -> bool:
+    """Whether there is the C++ compiler that ``torch.compile`` needs."""
+    return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
 def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
@@ -109,6 +113,7 @@ def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
         in_channels=images.channels,
         norm=config.norm,
         skip=config.skip,
+        dropout=config.dropout,
     )
     strategy = config.strategy
     return model if strategy is None else perturb(model, strategy)
