@@ -9,7 +9,7 @@ from typing import Any
 _WHERE = {
     "Additive": "resperturb.perturbation",
     "Multiplicative": "resperturb.perturbation",
-    "junctions": "resperturb.junctions",
+    "junctions": "resperturb.junction",
     "load": "resperturb.weights",
     "noise_off": "resperturb.perturbation",
     "perturb": "resperturb.perturbation",

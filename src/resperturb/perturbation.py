@@ -8,17 +8,19 @@
 the noise is on in ``train()`` and in ``eval()``, and :func:`noise_off` is the only way to silence it.
 """
 
+import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
+from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from resperturb.errors import UsageError
-from resperturb.junctions import junctions
+from resperturb.junction import Junction, all_sums, slots_of
 from resperturb.noise import NoiseSource
 
 
@@ -144,27 +146,30 @@ class _JunctionNoise:
     source: NoiseSource
 
     def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
+        self.source.check_entered()
         if self.strategy.gamma == 0 or self.source.silenced:
             return total
         return self.strategy.apply(total, shortcut, self.source.normal(total, training))
 
 
-@dataclass
 class _InputNoise:
     """A forward pre-hook: shorten the input to the clip radius, then add noise to it."""
 
-    strategy: Additive
-    source: NoiseSource
-    seen: int = 0
-    clipped: int = 0
+    def __init__(self, strategy: Additive, source: NoiseSource, parameters: Sequence[str]) -> None:
+        self.strategy = strategy
+        self.source = source
+        self.parameters = tuple(parameters)
+        self.seen = torch.zeros((), dtype=torch.int64)
+        self.clipped = torch.zeros((), dtype=torch.int64)
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        self.source.entered += 1
         for position, value in enumerate(args):
             if _is_image_batch(value):
                 return (*args[:position], self._noised(value, module.training), *args[position + 1 :]), kwargs
-        for name, value in kwargs.items():
-            if _is_image_batch(value):
-                return args, {**kwargs, name: self._noised(value, module.training)}
+        for name in [*(name for name in self.parameters if name in kwargs), *kwargs]:
+            if _is_image_batch(kwargs[name]):
+                return args, {**kwargs, name: self._noised(kwargs[name], module.training)}
         raise UsageError(
             f"{type(module).__name__} was called without a floating-point batch, so its input noise has nowhere "
             "to go; pass images as a float tensor."
@@ -174,12 +179,31 @@ class _InputNoise:
         if self.strategy.clip_radius is not None:
             norms = batch.flatten(1).float().norm(dim=1)
             factors = (self.strategy.clip_radius / norms).clamp(max=1.0)
-            self.seen += len(batch)
-            self.clipped += int((factors < 1).sum())
+            if _counts(batch):
+                self.seen = self.seen + len(batch)
+                self.clipped = self.clipped + (factors < 1).sum().to(self.clipped.device)
             batch = batch * factors.to(batch.dtype).view(-1, *[1] * (batch.dim() - 1))
         if not self.strategy.input_std or self.source.silenced:
             return batch
         return torch.add(batch, self.source.normal(batch, training), alpha=self.strategy.input_std)
+
+
+def _counts(batch: Tensor) -> bool:
+    """Whether a batch is real: not one that an exporter, a tracer or vmap passes through."""
+    tracing = torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None
+    if tracing or not isinstance(batch, Tensor):
+        return False
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is None
+
+
+@dataclass
+class _Leave:
+    """A forward hook, called also if the forward pass fails: the noisy input of the model is no more."""
+
+    source: NoiseSource
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.source.entered -= 1
 
 
 @dataclass
@@ -197,15 +221,29 @@ class _OutputNoise:
         return torch.addcmul(output, norm, noise, value=self.strategy.output_std)
 
 
+def _keep_slow_path(module: nn.Module, args: Any) -> None:
+    """A forward pre-hook: torch's transformer layer skips its own sums in ``eval()`` unless it has a hook."""
+
+
 def _is_image_batch(value: Any) -> bool:
+    if isinstance(value, fx.Proxy):
+        return True
     return isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2
 
 
-def perturb(model: M, strategy: Strategy, *, seed: int | None = None) -> M:
-    """Put ``strategy`` into every junction of ``model``, in place, and return the model.
+def perturb(
+    model: M, strategy: Strategy, *, targets: str | Sequence[str] | None = None, seed: int | None = None
+) -> M:
+    """Put ``strategy`` into the junctions of ``model``, in place, and return the model.
 
-    ``seed`` makes the noise of *predictions* repeatable. Whoever knows it can subtract the noise from every answer:
-    leave it out unless you are testing.
+    The junctions are those that ``junctions(model)`` lists: networks of torchvision, timm and transformers are
+    understood, and most that are written alike. A model with sums that look residual and are not understood is
+    refused with the list of them; ``targets``, names of junctions or patterns such as ``"layer3.*"``, then says where
+    the noise goes.
+
+    ``seed`` makes the noise of *predictions* repeatable. Whoever knows it can compute the noise and subtract it from
+    every answer, as if there were none: leave it out unless you are testing. Left out, that noise comes from the
+    operating system and follows no seed; the noise of training follows ``torch.manual_seed``.
 
     >>> from resperturb import models
     >>> model = perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5))
@@ -214,26 +252,106 @@ def perturb(model: M, strategy: Strategy, *, seed: int | None = None) -> M:
     """
     if not isinstance(strategy, Additive | Multiplicative):
         raise UsageError(f"perturb needs an Additive or a Multiplicative strategy, not {strategy!r}.")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"perturb needs a torch.nn.Module, not {model!r}.")
     if (present := strategy_of(model)) is not None:
         raise UsageError(f"the model is perturbed already, by {present}; start from a fresh one.")
-    found = junctions(model)
-    if not found:
-        raise UsageError(f"{type(model).__name__} has no residual junction that resperturb understands.")
-    if isinstance(strategy, Multiplicative) and not all(junction.has_shortcut for junction in found):
+    inner = unwrapped(model)
+    chosen = _chosen(inner, targets)
+    if isinstance(strategy, Multiplicative):
+        _check_shortcuts(chosen)
+    members = _members(inner)
+    last = [_last_linear(member) for member in members] if getattr(strategy, "output_std", 0) else []
+    source = NoiseSource(seed)
+    for junction in chosen:
+        junction.arm()
+    for junction in chosen:
+        junction.set_noise(_JunctionNoise(strategy, source))
+        if isinstance(junction.module, nn.TransformerEncoderLayer):
+            junction.module.register_forward_pre_hook(_keep_slow_path)
+    if isinstance(strategy, Additive) and (strategy.input_std or strategy.clip_radius is not None):
+        source.needs_entry = True
+        for member in members:
+            parameters = list(inspect.signature(type(member).forward).parameters)[1:]
+            member.register_forward_pre_hook(_InputNoise(strategy, source, parameters), with_kwargs=True)
+            member.register_forward_hook(_Leave(source), always_call=True)
+    for layer in last:
+        assert isinstance(strategy, Multiplicative)
+        layer.register_forward_hook(_OutputNoise(strategy, source))
+    return model
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside ``torch.compile`` and data parallelism, whose names are the user's own."""
+    while True:
+        if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model
+
+
+def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junction]:
+    """The junctions to perturb, or an error that lists what was seen."""
+    for name, module in model.named_modules():
+        if isinstance(module, fx.GraphModule | torch.jit.ScriptModule):
+            raise UsageError(
+                f"{name or 'the model'} is a traced {type(module).__name__}, whose sums cannot be perturbed; perturb "
+                "the model first, then trace it."
+            )
+    seen = all_sums(model)
+    live = [junction for junction in seen if junction.live]
+    if targets is not None:
+        return _targeted(live, [targets] if isinstance(targets, str) else list(targets))
+    if unclear := [junction for junction in live if junction.problem]:
+        understood = ", ".join(junction.name for junction in live if not junction.problem) or "none"
+        raise UsageError(
+            f"{type(model).__name__} has sums that look residual and are not understood:\n{_listed(unclear)}\n"
+            f"Understood: {understood}.\nSay with targets=[...] which of all these are to be perturbed."
+        )
+    if not any(True for junction in live):
+        raise UsageError(
+            f"{type(model).__name__} has no residual junction: in none of its {len(list(model.modules()))} modules "
+            "was a tensor seen that is added to a function of itself."
+        )
+    # What an instance does not run now it may run after an attribute is changed: the noise is there before.
+    return [junction for junction in seen if not junction.problem]
+
+
+def _targeted(live: list[Junction], targets: list[Any]) -> list[Junction]:
+    chosen: dict[int, Junction] = {}
+    for target in targets:
+        exact = [j for j in live if j.name == target]
+        matching = exact or [
+            j for j in live if fnmatchcase(j.name, str(target)) or fnmatchcase(j.name.partition(":")[0], str(target))
+        ]
+        if not matching:
+            names = ", ".join(junction.name for junction in live) or "none"
+            raise UsageError(f"no junction matches the target {target!r}; there are: {names}.")
+        chosen.update({live.index(junction): junction for junction in matching})
+    if not chosen:
+        raise UsageError("targets is empty, so nothing would be perturbed; leave it out to perturb every junction.")
+    if impossible := [j for j in chosen.values() if j.problem and j.place is None]:
+        raise UsageError(f"these sums cannot be perturbed:\n{_listed(impossible)}")
+    return [chosen[position] for position in sorted(chosen)]
+
+
+def _listed(sums: Sequence[Junction]) -> str:
+    return "\n".join(f"  {junction.name}: {junction.text!r} ({junction.problem})" for junction in sums)
+
+
+def _check_shortcuts(chosen: Sequence[Junction]) -> None:
+    if not all(junction.has_shortcut for junction in chosen):
         raise UsageError(
             "multiplicative noise is scaled by the shortcut's value, and this network has no skip connections; "
             "use Additive."
         )
-    source = NoiseSource(seed)
-    for junction in found:
-        junction.set_noise(_JunctionNoise(strategy, source))
-    for member in _members(model):
-        if isinstance(strategy, Additive):
-            if strategy.input_std or strategy.clip_radius is not None:
-                member.register_forward_pre_hook(_InputNoise(strategy, source), with_kwargs=True)
-        elif strategy.output_std:
-            _last_linear(member).register_forward_hook(_OutputNoise(strategy, source))
-    return model
+    if unclear := [j for j in chosen if j.place is not None and j.place.shortcut is None]:
+        raise UsageError(
+            "multiplicative noise is scaled by the shortcut's value, and it is not clear which side of these sums is "
+            f"the shortcut; use Additive, or leave them out of the targets:\n{_listed(unclear)}"
+        )
 
 
 def _members(model: nn.Module) -> list[nn.Module]:
@@ -250,13 +368,23 @@ def _last_linear(model: nn.Module) -> nn.Linear:
 
 
 def _noises(model: nn.Module) -> list[_JunctionNoise]:
-    return [j.noise for j in junctions(model) if isinstance(j.noise, _JunctionNoise)]
+    return [slot.noise for slot in slots_of(model) if isinstance(slot.noise, _JunctionNoise)]
 
 
 def strategy_of(model: nn.Module) -> Strategy | None:
     """Say what perturbs ``model``; None if nothing does."""
     noises = _noises(model)
     return noises[0].strategy if noises else None
+
+
+def perturbed_junctions(model: nn.Module) -> list[str]:
+    """Name the junctions of ``model`` that have noise.
+
+    >>> from resperturb import models
+    >>> perturbed_junctions(perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5), targets="*.2"))
+    ['blocks.2']
+    """
+    return [junction.name for junction in all_sums(model) if junction.live and junction.noise is not None]
 
 
 @contextmanager
@@ -306,4 +434,4 @@ def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
 def clipping_of(model: nn.Module) -> tuple[int, int]:
     """Count how many inputs ``clip_radius`` shortened since the model was perturbed, and how many there were."""
     hooks = [h for m in model.modules() for h in m._forward_pre_hooks.values() if isinstance(h, _InputNoise)]
-    return sum(hook.clipped for hook in hooks), sum(hook.seen for hook in hooks)
+    return sum(int(hook.clipped) for hook in hooks), sum(int(hook.seen) for hook in hooks)

@@ -17,15 +17,17 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.junctions import junctions
+from resperturb.junction import junctions
 from resperturb.perturbation import (
     Additive,
     Multiplicative,
     Strategy,
     perturb,
+    perturbed_junctions,
     strategy_from_dict,
     strategy_of,
     strategy_to_dict,
+    unwrapped,
 )
 
 SCHEMA = 1
@@ -55,8 +57,8 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> strategy_of(load(rp.models.build("resnet8", num_classes=10), path))
     Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
     """
-    model = _unwrapped(model)
-    record = Record(SCHEMA, strategy_to_dict(strategy_of(model)), [j.name for j in junctions(model) if j.noise])
+    model = unwrapped(model)
+    record = Record(SCHEMA, strategy_to_dict(strategy_of(model)), perturbed_junctions(model))
     # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
     metadata = {METADATA_KEY: json.dumps(asdict(record), sort_keys=True)}
     _write_atomically(Path(path), to_bytes(_tensors(model), metadata))
@@ -77,7 +79,7 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
     model: M = model_or_factory if isinstance(model_or_factory, nn.Module) else model_or_factory()  # type: ignore[assignment]
     if not isinstance(model, nn.Module):
         raise UsageError(f"load needs a model or a function that returns one, not {model!r}.")
-    inner = _unwrapped(model)
+    inner = unwrapped(model)
     _check_tensors(path, inner, tensors)
     present = strategy_of(inner)
     if present is not None and present != strategy:
@@ -87,25 +89,12 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
         )
     if present is None and strategy is not None:
         names = [junction.name for junction in junctions(inner)]
-        if override is None and names != record.junctions:
-            raise UsageError(
-                f"{path} has noise at the junctions {_listed(record.junctions)}, and the model's are "
-                f"{_listed(names)}; is it the same architecture?"
-            )
-        perturb(inner, strategy)
+        try:
+            perturb(inner, strategy, targets=None if names == record.junctions else record.junctions)
+        except UsageError as error:
+            raise UsageError(f"cannot put the noise of {path} into {type(inner).__name__}: {error}") from error
     inner.load_state_dict(tensors)
     return model
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside ``torch.compile`` and data parallelism, whose names are the user's own."""
-    while True:
-        if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        else:
-            return model
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

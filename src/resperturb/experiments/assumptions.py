@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.errors import UsageError
-from resperturb.junctions import JunctionNoise, junctions
+from resperturb.junction import JunctionNoise, junctions
 from resperturb.perturbation import strategy_of
 from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import normalize, predict

@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.junctions import HasJunction, join
+from resperturb.junction import HasJunction, join
 
 Norm = Literal["batch", "group"]
 WIDTHS = (16, 32, 64)
@@ -23,12 +23,13 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 class Block(HasJunction):
     """Two pre-activated 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm, skip: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm, skip: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.has_shortcut = skip
         self.norm1 = _norm(norm, inputs)
         self.conv1 = _conv(inputs, outputs, 3, stride)
         self.norm2 = _norm(norm, outputs)
+        self.dropout = nn.Dropout(dropout)
         self.conv2 = _conv(outputs, outputs, 3)
         changes = stride != 1 or inputs != outputs
         self.shortcut = _conv(inputs, outputs, 1, stride) if skip and changes else None
@@ -36,7 +37,7 @@ class Block(HasJunction):
     def forward(self, x: Tensor) -> Tensor:
         """Compute ``x + F(x)``, or ``F(x)`` in the ablation without skip connections."""
         activated = F.relu(self.norm1(x))
-        branch = self.conv2(F.relu(self.norm2(self.conv1(activated))))
+        branch = self.conv2(self.dropout(F.relu(self.norm2(self.conv1(activated)))))
         if not self.has_shortcut:
             return join(self, None, branch)
         return join(self, x if self.shortcut is None else self.shortcut(activated), branch)
@@ -50,7 +51,13 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, depth: int, num_classes: int, in_channels: int = 3, norm: Norm = "batch", skip: bool = True
+        self,
+        depth: int,
+        num_classes: int,
+        in_channels: int = 3,
+        norm: Norm = "batch",
+        skip: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.depth = depth
@@ -60,7 +67,7 @@ class ResNet(nn.Module):
         for stage, outputs in enumerate(WIDTHS):
             for position in range((depth - 2) // 6):
                 stride = 2 if stage > 0 and position == 0 else 1
-                blocks.append(Block(inputs, outputs, stride, norm, skip))
+                blocks.append(Block(inputs, outputs, stride, norm, skip, dropout))
                 inputs = outputs
         self.blocks = nn.ModuleList(blocks)
         self.norm = _norm(norm, inputs)
