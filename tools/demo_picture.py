@@ -1,0 +1,49 @@
+"""The picture in the README, from the runs of `resperturb demo`.
+
+python tools/demo_picture.py RUNS_FOLDER OUT
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from resperturb.experiments.demo import run_demo
+from resperturb.report.collect import ReportedRun
+from resperturb.report.figures import GREY, PAGE, PALETTE, paper_style, save_figure
+
+
+def main(folder: Path, out: Path) -> None:
+    runs = [ReportedRun(name, run) for name, run in run_demo(folder)]
+    with paper_style():
+        figure, (roc, accuracy) = plt.subplots(1, 2, figsize=(PAGE, 2.7))
+        roc.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1)
+        for number, run in enumerate(runs):
+            attack = run.worst
+            assert attack is not None
+            found = attack.summary["auc"]
+            low, high = attack.summary["auc_interval"]
+            color = PALETTE[number]
+            roc.plot(
+                attack.fpr, attack.tpr, color=color, label=f"{run.name}: AUC {found:.2f} ({low:.2f} to {high:.2f})"
+            )
+            for position, key in ((number - 0.18, "train_accuracy"), (number + 0.18, "test_accuracy")):
+                value = run.run.result[key]
+                accuracy.bar(position, value, 0.34, color=color, alpha=0.45 if key == "train_accuracy" else 1)
+                accuracy.text(position, value + 0.015, f"{value:.2f}", ha="center", fontsize=7)
+        roc.set(
+            xlabel="outsiders accused",
+            ylabel="members found",
+            title="Who was in the training set? (the paper's attack)",
+        )
+        roc.legend(loc="lower right", frameon=True, framealpha=0.9, edgecolor="none")
+        accuracy.set(ylim=(0, 1.12), ylabel="accuracy", title="Training accuracy (pale) and test accuracy")
+        accuracy.set_xticks(range(len(runs)), [run.name for run in runs])
+        accuracy.grid(axis="x", visible=False)
+        save_figure(figure, out)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
