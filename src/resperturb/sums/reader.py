@@ -258,9 +258,9 @@ class Reader:
             return
         branch = tuple(sorted(name for whose, name in verdict.branch if whose == id(module)))
         index = None if quirk or owner is type(None) else scope.source.addition_index(node)
-        method, text = scope.source.tree.name, scope.source.text(node)
+        method, text = scope.source.tree.name, ast.unparse(node)
         found = Found(module, owner, method, index, node.lineno, text, verdict.shortcut, problem, branch, self.live)
-        self.found.setdefault((id(module), owner, method, node.lineno, ast.unparse(node)), []).append(found)
+        self.found.setdefault((id(module), owner, method, node.lineno, text), []).append(found)
 
 
 class _Frame:

@@ -6,7 +6,6 @@ method, a subclass that calls ``super().forward``) gets the new code too. No sou
 """
 
 import ast
-import copy
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from resperturb.sums.source import additions, plain_function, source_of
+from resperturb.sums.source import Source, additions, find_function, plain_function, source_of
 
 _FUTURES = 0x1FF0000  # the bits of a code object's flags that "from __future__ import" sets
 
@@ -36,28 +35,24 @@ _lock = threading.Lock()
 def rewrite(owner: type, method: str, index: int, text: str, adder: Callable[..., Any]) -> str:
     """Let an addition in ``owner.method`` call ``adder(self, key, left, right, ...)``, and return the key.
 
-    The addition is the ``index``-th, on a line that reads ``text``.
+    The addition is the ``index``-th of the method, and reads ``text``.
     """
     function = plain_function(vars(owner).get(method))
     source = None if function is None else source_of(function)
     if function is None or source is None:
         raise RewriteError(f"the source of {owner.__qualname__}.{method} cannot be read")
-    addition = next((node for i, node in enumerate(additions(source.tree)) if i == index), None)
-    if addition is None or source.text(addition) != text:
+    addition = source.addition(index)
+    if addition is None or ast.unparse(addition) != text:
         raise RewriteError(f"{owner.__qualname__}.{method} has changed since this model was perturbed")
     with _lock:
         state = _rewritten.get(function) or _Rewritten(function.__code__)
         if index in state.indices:
             return _key(function, index)
-        if not _same_code(_compiled(function, source.tree), state.original):
-            raise RewriteError(
-                f"{owner.__qualname__}.{method} is not what its source file says (was it edited since?)"
-            )
+        if not _same_code(_compiled(source, state.original, {}, ""), state.original):
+            raise RewriteError(f"{owner.__qualname__}.{method} is not what its source file says (was it edited?)")
         indices = {*state.indices, index}
         name = f"_{adder.__module__.replace('.', '_')}_{adder.__name__}"
-        keys = {i: _key(function, i) for i in indices}
-        tree = _Replacing(source.tree, keys, name).replaced()
-        code = _compiled(function, tree)
+        code = _compiled(source, state.original, {i: _key(function, i) for i in indices}, name)
         function.__globals__[name] = adder
         function.__code__ = code
         _rewritten[function] = _Rewritten(state.original, indices)
@@ -69,16 +64,12 @@ def _key(function: FunctionType, index: int) -> str:
 
 
 class _Replacing(ast.NodeTransformer):
-    def __init__(self, tree: ast.FunctionDef, keys: dict[int, str], adder: str) -> None:
-        self.tree = copy.deepcopy(tree)
-        self.keys = {id(node): keys[i] for i, node in enumerate(additions(self.tree)) if i in keys}
-        self.adder = adder
-        arguments = [*self.tree.args.posonlyargs, *self.tree.args.args]
-        self.this = arguments[0].arg
+    """Replaces additions of a method, given by their index, by calls of ``adder``."""
 
-    def replaced(self) -> ast.FunctionDef:
-        tree: ast.FunctionDef = self.visit(self.tree)
-        return ast.fix_missing_locations(tree)
+    def __init__(self, method: ast.FunctionDef, keys: dict[int, str], adder: str) -> None:
+        self.keys = {id(node): keys[i] for i, node in enumerate(additions(method)) if i in keys}
+        self.adder = adder
+        self.this = [*method.args.posonlyargs, *method.args.args][0].arg
 
     def visit(self, node: ast.AST) -> Any:
         key = self.keys.get(id(node))
@@ -111,21 +102,19 @@ def _in_place() -> ast.keyword:
     return ast.keyword("in_place", ast.Constant(True))
 
 
-def _compiled(function: FunctionType, tree: ast.FunctionDef) -> CodeType:
-    """Compile a method as its class would: with the same free variables, private names and future statements."""
-    old = function.__code__
-    around = function.__qualname__.split(".")[-2] if "." in function.__qualname__ else "_"
-    in_class = ast.ClassDef(around if around.isidentifier() else "_", [], [], [tree], [])
-    free = [ast.arg(name) for name in old.co_freevars if name != "__class__"]
-    no_defaults: dict[str, Any] = {"posonlyargs": [], "kwonlyargs": [], "kw_defaults": [], "defaults": []}
-    factory = ast.FunctionDef("_", ast.arguments(args=free, **no_defaults), [in_class], [])
-    module = ast.fix_missing_locations(ast.Module([ast.copy_location(factory, tree)], []))
-    compiled = compile(module, old.co_filename, "exec", flags=old.co_flags & _FUTURES, dont_inherit=True)
-    class_body = next(_codes(next(_codes(compiled))))
-    code = next(code for code in class_body.co_consts if isinstance(code, CodeType) and code.co_name == old.co_name)
-    if code.co_freevars != old.co_freevars:
-        raise RewriteError(f"{function.__qualname__} closes over other names than its source says")
-    return code.replace(co_qualname=old.co_qualname)
+def _compiled(source: Source, original: CodeType, keys: dict[int, str], adder: str) -> CodeType:
+    """Compile the whole file with the additions replaced, and take the method's code out of it."""
+    tree = ast.parse("".join(source.lines))
+    method = find_function(tree, original)
+    assert method is not None
+    _Replacing(method, keys, adder).visit(method)
+    flags = original.co_flags & _FUTURES
+    compiled = compile(ast.fix_missing_locations(tree), source.file, "exec", flags=flags, dont_inherit=True)
+    return next(
+        code
+        for code in _codes(compiled)
+        if code.co_firstlineno == original.co_firstlineno and code.co_qualname == original.co_qualname
+    )
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -2,26 +2,26 @@
 
 import ast
 import inspect
-import textwrap
+import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from types import FunctionType
+from functools import cache, lru_cache
+from types import CodeType, FunctionType
 from typing import Any
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A function's syntax tree, with the line numbers of its file."""
+    """A function's syntax tree, and the file that it stands in."""
 
     function: FunctionType
     tree: ast.FunctionDef
+    file: str
     lines: tuple[str, ...]
-    first_line: int
 
-    def text(self, node: ast.AST) -> str:
-        """The line that ``node`` starts on, for messages."""
-        return self.lines[node.lineno - self.first_line].strip()  # type: ignore[attr-defined]
+    def addition(self, index: int) -> ast.AST | None:
+        """The addition at ``index``."""
+        return next((node for place, node in enumerate(additions(self.tree)) if place == index), None)
 
     def addition_index(self, node: ast.AST) -> int | None:
         """The place of an addition among the function's additions."""
@@ -30,20 +30,36 @@ class Source:
 
 @cache
 def source_of(function: FunctionType) -> Source | None:
-    """Parse a function; None if its source is not to be had.
+    """Find a function's source; None if it is not to be had.
 
     >>> source_of(eval("lambda x: x")) is None
     True
     """
+    file = function.__code__.co_filename
+    linecache.checkcache(file)
+    lines = tuple(linecache.getlines(file, function.__globals__))
+    tree = parsed(lines)
+    node = None if tree is None else find_function(tree, function.__code__)
+    return None if node is None else Source(function, node, file, lines)
+
+
+@lru_cache(maxsize=64)
+def parsed(lines: tuple[str, ...]) -> ast.Module | None:
+    """Parse a file."""
     try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
+        return ast.parse("".join(lines))
+    except SyntaxError:
         return None
-    if not isinstance(tree, ast.FunctionDef):
-        return None
-    ast.increment_lineno(tree, first - 1)
-    return Source(function, tree, tuple(lines), first)
+
+
+def find_function(tree: ast.AST, code: CodeType) -> ast.FunctionDef | None:
+    """Find the function that was compiled to ``code``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first == code.co_firstlineno:
+                return node
+    return None
 
 
 def additions(tree: ast.AST) -> Iterator[ast.AST]:
