@@ -20,7 +20,7 @@ demo: $(READY)
 	$(BIN)/resperturb demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.perturbation import Additive, strategy_of
+from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
+from resperturb.training.predict import normalize
 from resperturb.training.run import Run, open_run
 from resperturb.training.steps import epoch_order
 from tests.conftest import tiny_config
@@ -143,3 +145,12 @@ def test_every_epoch_has_its_own_order_of_all_records() -> None:
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
     assert not first.equal(second)
     assert not first.equal(epoch_order(50, seed=1, epoch=0))
+
+
+def test_the_share_of_clipped_images_is_reported(tmp_path: Path) -> None:
+    config = tiny_config(epochs=1, perturbation={"name": "additive", "gamma": 0.5, "clip_radius": 45.0})
+    run = train(config, runs=tmp_path)
+    images = load_inputs(run.config.data).members("target_train").images
+    norms = [float(normalize(image, 0.5, 0.25).norm()) for image in images]
+    assert 0 < run.result["inputs_clipped"] < 1
+    assert run.result["inputs_clipped"] == pytest.approx(sum(norm > 45 for norm in norms) / len(norms))

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from resperturb import weights
 from resperturb.data.images import ImageSet
 from resperturb.errors import ResperturbError
 from resperturb.files import write_bytes, write_json
-from resperturb.perturbation import clipping_of
 from resperturb.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
-from resperturb.training.predict import accuracy, predict
+from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, create_run, environment
 from resperturb.training.steps import Steps
 
@@ -158,7 +158,6 @@ def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int)
 
 
 def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progress: Progress, draws: int) -> None:
-    clipped, clippable = clipping_of(model)
     train_accuracy = measure(model, members, run.config, draws)
     test_accuracy = measure(model, inputs.test, run.config, draws)
     weights.save(model, run.model_path)
@@ -175,11 +174,19 @@ def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progr
         "seconds": progress.seconds,
         "environment": environment(),
     }
-    if clippable:
-        result["inputs_clipped"] = clipped / clippable
+    radius = getattr(run.config.strategy, "clip_radius", None)
+    if radius is not None:
+        result["inputs_clipped"] = clipped_share(members, run.config, radius)
     if progress.guarantee is not None:
         result["guarantee"] = progress.guarantee
     write_json(run.result_path, result)
+
+
+def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> float:
+    """Give the share of training images that ``clip_radius`` shortens, as they are without augmentation."""
+    batches = (normalize(batch, config.mean, config.std) for batch in torch.split(members.images, 1000))
+    norms = torch.cat([batch.flatten(1).norm(dim=1) for batch in batches])
+    return float((norms > radius).double().mean())
 
 
 def _write_metrics(run: Run, history: list[dict[str, Any]]) -> None:
