@@ -158,3 +158,12 @@ def test_pipes_and_no_color_get_plain_text(attacked_run: Run, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "AUC" in done.stdout
+
+
+def test_evaluating_again_gives_what_training_reported(attacked_run: Run) -> None:
+    again = CliRunner().invoke(app, ["evaluate", str(attacked_run.path), "--json"])
+    assert again.exit_code == 0, again.output
+    found = json.loads(again.stdout)
+    assert found["test_accuracy"] == pytest.approx(attacked_run.result["test_accuracy"], abs=0.002)
+    silent = CliRunner().invoke(app, ["evaluate", str(attacked_run.path), "--noise-off", "--draws", "2", "--json"])
+    assert json.loads(silent.stdout)["test_accuracy"] == pytest.approx(found["test_accuracy"], abs=0.002)

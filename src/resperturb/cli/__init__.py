@@ -12,6 +12,7 @@ from resperturb.errors import ResperturbError
 COMMAND_MODULES: tuple[str, ...] = (
     "demo",
     "train",
+    "evaluate",
     "attack",
     "report",
     "audit",
@@ -20,6 +21,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "check",
     "sde",
     "bench",
+    "reproduce",
 )
 
 app = typer.Typer(

@@ -1,0 +1,65 @@
+"""``resperturb evaluate``: the accuracy of a run, its noise averaged over draws or switched off."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from resperturb.cli.output import JsonOption, emit
+
+HELP = """
+Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise.
+
+One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker who may
+ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
+
+Example: `resperturb evaluate runs/private --draws 16`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("evaluate", help=HELP)(evaluate)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for every answer.")] = 1,
+    noise_off: Annotated[bool, typer.Option("--noise-off", help="Silence the noise.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure and print."""
+    from resperturb import perturbation
+    from resperturb.training.inputs import load_inputs
+    from resperturb.training.loop import measure
+    from resperturb.training.run import open_run
+
+    opened = open_run(run)
+    model = opened.load_model()
+    inputs = load_inputs(opened.config.data)
+    with perturbation.noise_off(model) if noise_off else nullcontext():
+        train_accuracy, test_accuracy = (
+            measure(model, images, opened.config, draws)
+            for images in (inputs.members(opened.config.data.part), inputs.test)
+        )
+    found = {
+        "run": str(run),
+        "draws": draws,
+        "noise": not noise_off,
+        "train_accuracy": train_accuracy,
+        "test_accuracy": test_accuracy,
+        "gap": train_accuracy - test_accuracy,
+    }
+    emit(found, as_json, lambda console: _show(console, found))
+
+
+def _show(console: Any, found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table()
+    for heading in ("run", "draws", "train acc.", "test acc.", "gap"):
+        table.add_column(heading)
+    draws = str(found["draws"]) if found["noise"] else "noise off"
+    table.add_row(found["run"], draws, *(f"{found[key]:.3f}" for key in ("train_accuracy", "test_accuracy", "gap")))
+    console.print(table)
