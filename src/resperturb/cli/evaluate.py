@@ -11,8 +11,8 @@ from resperturb.cli.output import JsonOption, emit
 HELP = """
 Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise.
 
-One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker who may
-ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
+One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker who
+may ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
 
 Example: `resperturb evaluate runs/private --draws 16`
 """
