@@ -139,8 +139,10 @@ def _read(path: Path) -> tuple[Record, dict[str, Tensor]]:
         raise UsageError(f"there is no file {path} to load.")
     try:
         with open(path, "rb") as file:
-            start = file.read(4)
-        if start.startswith((b"PK", b"\x80")):
+            start = file.read(9)
+        # A safetensors file begins with the length of its header, whose bytes may be those that begin a pickle; the
+        # header itself begins with a brace.
+        if start.startswith((b"PK", b"\x80")) and start[8:] != b"{":
             raise UsageError(
                 f"{path} is a pickle (as torch.save writes), which can run code when it is read; it was not read. "
                 "Save the model with resperturb.save."

@@ -1,9 +1,8 @@
 """An audit: every attack on a run, what it finds and how sure that is, and what that says about what is proven."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,19 @@ from numpy.typing import NDArray
 
 from resperturb.attacks.candidates import RECORD, Candidates, candidates
 from resperturb.attacks.catalogue import Attack, Evidence, ShadowStatistics, attacks_on, views
-from resperturb.attacks.lira import separation
+from resperturb.attacks.leakage import CANARIES, by_kind, exposed, kinds
 from resperturb.attacks.outcome import MembershipScores, save_outcome
-from resperturb.attacks.shadow import check_shadow, run_shadow_attack, shadow_config, shadow_folder
+from resperturb.attacks.shadow import run_shadow_attack
+from resperturb.attacks.shadows import described, learned_shadow_configs, train_shadows
 from resperturb.attacks.signals import Access, Query, Signals, View, collect
-from resperturb.attacks.verdict import Design, Proven, compare, lower_bound, proven
-from resperturb.auditing.metrics import auc, auc_interval, balanced_accuracy, tpr_at_fpr
-from resperturb.auditing.result import LowerBound
+from resperturb.attacks.verdict import Bounds
 from resperturb.auditing.scores import Scores, check_probability
 from resperturb.errors import UsageError
 from resperturb.files import write_json
 from resperturb.training.config import TrainConfig
-from resperturb.training.fanout import train_many
 from resperturb.training.run import Run
 
 SCHEMA = 1
-# The share of records that are looked at as the most exposed, and the fewest of them.
-EXPOSED_SHARE, FEWEST_EXPOSED = 0.02, 20
 
 CAVEATS = (
     "An attack that finds nothing proves nothing: a stronger one may exist. What is found is a leak.",
@@ -76,32 +71,23 @@ def audit(
     members = asked.members(target.config.data)[: len(asked)]
     queries = queries_of(target, settings.draws)
     seen = views(queries)
-    shadows = _shadows(target, settings, on_stage)
-    statistics = _statistics(target, shadows, asked, queries, seen, on_stage) if shadows else None
+    shadows: list[Run] = []
+    statistics = None
+    if settings.shadows:
+        shadows = train_shadows(
+            target, settings.shadows, settings.jobs, lambda done, count: on_stage("training shadows", done, count)
+        )
+        statistics = _statistics(shadows, asked, queries, seen, on_stage)
     evidence = Evidence(_answers(target, asked, queries), statistics, len(asked))
     attacks = attacks_on(seen, len(shadows))
-    bounds = _Bounds.of(target, asked, members, settings, attacks)
+    bounding = sum(attack.bounding for attack in attacks)
+    bounds = Bounds.of(target, asked, members, settings.delta, settings.confidence, bounding)
     entries = []
     for number, attack in enumerate(attacks):
         on_stage("scoring", number, len(attacks))
-        scores = attack.method.score(evidence, attack.view)
-        entry = {
-            "attack": attack.name,
-            "reference": attack.method.reference,
-            "access": attack.view.access,
-            "draws": attack.view.draws,
-            "combination": attack.view.combination if attack.view.draws > 1 else None,
-            "view": str(attack.view),
-            "headline": attack.headline,
-            "by_kind": _by_kind(scores, members, asked, settings),
-            "epsilon_lower": None,
-        }
-        if attack.bounding and (bound := bounds.at(scores)) is not None:
-            entry["epsilon_lower"] = bound.to_dict()
-        if attack.headline:
-            _keep(target, attack, entry, scores, members, asked)
-        entries.append(entry)
-    entries += _learned(target, settings) if shadows and target.config.data.part != "all" else []
+        entries.append(_entry(target, attack, evidence, members, asked, settings, bounds))
+    if shadows:
+        entries += _learned(target, settings)
     result = {
         "schema": SCHEMA,
         "run": str(target.path),
@@ -109,14 +95,14 @@ def audit(
         "delta": settings.delta,
         "confidence": settings.confidence,
         "target": {key: target.result[key] for key in ("train_accuracy", "test_accuracy", "gap", "records")},
-        "shadows": _described(shadows),
+        "shadows": described(shadows),
         "candidates": {kind: int((asked.kinds == kind).sum()) for kind in dict.fromkeys(asked.kinds.tolist())},
         "attacks": entries,
-        "exposed": None if statistics is None else _exposed(evidence, statistics, members, asked, settings, seen),
+        "exposed": None if statistics is None else _exposed(evidence, members, asked, settings),
         **bounds.verdict(entries),
         "caveats": list(CAVEATS),
     }
-    write_json(target.path / "audit.json", _finite(result))
+    write_json(target.path / "audit.json", plain(result))
     return result
 
 
@@ -159,61 +145,18 @@ def ensemble_size(config: TrainConfig) -> int:
     return int(found[1]) if found else 1
 
 
-def shadow_configs(target: TrainConfig, count: int) -> list[TrainConfig]:
-    """Say how shadows are trained: as the target, on subsets that coins decide, every record in half of them.
-
-    >>> from resperturb.training.config import DataConfig
-    >>> target = TrainConfig(data=DataConfig(spec="x"))
-    >>> [(config.data.part, config.data.subset_seed) for config in shadow_configs(target, 2)]
-    [('audit', 2), ('audit', 3)]
-    """
-    # Neither the coins of the target nor their opposite.
-    first = 2 * (target.data.subset_seed // 2 + 1)
-    part = "all" if target.data.part == "all" else "audit"
-    return [
-        target.model_copy(
-            update={
-                "data": target.data.model_copy(update={"part": part, "subset_seed": first + number}),
-                "seed": target.seed + 1 + number,
-            }
-        )
-        for number in range(count)
-    ]
-
-
-def _shadows(target: Run, settings: Settings, on_stage: OnStage) -> list[Run]:
-    if not settings.shadows:
-        return []
-    configs = shadow_configs(target.config, settings.shadows)
-    if target.config.data.part != "all":
-        configs += _learned_shadows(target.config)
-    done = 0
-    on_stage("training shadows", done, len(configs))
-
-    def count(run: Run) -> None:
-        nonlocal done
-        done += 1
-        on_stage("training shadows", done, len(configs))
-
-    runs = train_many(configs, shadow_folder(target), settings.jobs, count)
-    shadows = runs[: settings.shadows]
-    for shadow in shadows:
-        check_shadow(target, shadow)
-    return shadows
-
-
 def _answers(run: Run, asked: Candidates, queries: Sequence[Query]) -> dict[Access, Signals]:
     return {query.access: collect(run, asked, query) for query in queries}
 
 
 def _statistics(
-    target: Run,
     shadows: Sequence[Run],
     asked: Candidates,
     queries: Sequence[Query],
     seen: Sequence[View],
     on_stage: OnStage,
 ) -> ShadowStatistics:
+    """Ask one shadow after the other; what is kept of each does not grow with their number."""
     statistics = ShadowStatistics.empty(seen, len(asked.images))
     for number, shadow in enumerate(shadows):
         on_stage("asking shadows", number, len(shadows))
@@ -221,218 +164,105 @@ def _statistics(
     return statistics
 
 
-def _by_kind(
-    scores: Scores, members: NDArray[np.bool_], asked: Candidates, settings: Settings
-) -> dict[str, dict[str, Any]]:
-    found = {}
-    for kind, chosen in _kinds(asked):
-        ins, outs = scores[chosen & members], scores[chosen & ~members]
-        if ins.size and outs.size:
-            found[kind] = _measured(ins, outs, settings)
-    return found
-
-
-def _kinds(asked: Candidates) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Each kind of candidate; and all canaries together where there are several kinds."""
-    kinds = list(dict.fromkeys(asked.kinds.tolist()))
-    for kind in kinds:
-        yield kind, asked.kinds == kind
-    if len([kind for kind in kinds if kind != RECORD]) > 1:
-        yield "canaries", asked.kinds != RECORD
-
-
-def _measured(ins: Scores, outs: Scores, settings: Settings) -> dict[str, Any]:
-    confidence, resamples = settings.confidence, settings.resamples
-    points = tpr_at_fpr(ins, outs, confidence=confidence, resamples=resamples)
+def _entry(
+    target: Run,
+    attack: Attack,
+    evidence: Evidence,
+    members: NDArray[np.bool_],
+    asked: Candidates,
+    settings: Settings,
+    bounds: Bounds,
+) -> dict[str, Any]:
+    """Run one attack: measure it on every kind of candidate, bound epsilon by it, keep it for the report."""
+    scores = attack.method.score(evidence, attack.view)
+    found = by_kind(scores, members, asked, settings.confidence, settings.resamples)
+    bound = bounds.at(scores) if attack.bounding else None
+    if attack.headline:
+        _keep(target, attack, found, scores, members, asked)
     return {
-        "auc": auc(ins, outs),
-        "auc_interval": list(auc_interval(ins, outs, confidence=confidence, resamples=resamples)),
-        "balanced_accuracy": balanced_accuracy(ins, outs),
-        "tpr_at_fpr": {f"{point.fpr:g}": point.to_dict() for point in points},
-        "members": int(ins.size),
-        "nonmembers": int(outs.size),
+        "attack": attack.name,
+        "reference": attack.method.reference,
+        **_axes(attack.view),
+        "headline": attack.headline,
+        "by_kind": found,
+        "epsilon_lower": None if bound is None else bound.to_dict(),
+    }
+
+
+def _axes(view: View) -> dict[str, Any]:
+    combined = view.draws > 1 or view.combination == "votes"
+    return {
+        "access": view.access,
+        "draws": view.draws,
+        "combination": view.combination if combined else None,
+        "view": str(view),
     }
 
 
 def _keep(
-    target: Run, attack: Attack, entry: dict[str, Any], scores: Scores, members: NDArray[np.bool_], asked: Candidates
+    target: Run,
+    attack: Attack,
+    found: dict[str, dict[str, Any]],
+    scores: Scores,
+    members: NDArray[np.bool_],
+    asked: Candidates,
 ) -> None:
-    """Keep a headline attack among the attacks of the run, for its report: on the records if there are any."""
-    kind = RECORD if (asked.kinds == RECORD).any() else "canaries"
-    chosen = dict(_kinds(asked)).get(kind, np.ones_like(members))
-    split = MembershipScores(scores[chosen & members], scores[chosen & ~members])
+    """Keep an attack among those of the run, for its report: on the records, or if there are none the canaries."""
+    of_kind = dict(kinds(asked))
+    kind = next((kind for kind in (RECORD, CANARIES, *of_kind) if kind in found), None)
+    if kind is None:
+        return
+    chosen = of_kind[kind]
     summary = {
         "attack": f"{attack.name}, {attack.view}",
         "reference": attack.method.reference,
         "candidates": kind,
-        **entry["by_kind"].get(kind, next(iter(entry["by_kind"].values()))),
+        **found[kind],
     }
-    save_outcome(target.path, attack.key, split, _finite(summary))
-
-
-def _learned_shadows(target: TrainConfig) -> list[TrainConfig]:
-    configs = {config.digest: config for config in (shadow_config(target, adaptive) for adaptive in (False, True))}
-    return list(configs.values())
+    split = MembershipScores(scores[chosen & members], scores[chosen & ~members])
+    save_outcome(target.path, attack.key, split, plain(summary))
 
 
 def _learned(target: Run, settings: Settings) -> list[dict[str, Any]]:
-    """The paper's attack, with a shadow that knows of the perturbation and with one that does not."""
+    """The paper's attack on the records, with a shadow that knows of the perturbation and with one that does not."""
+    noisy = queries_of(target, settings.draws)[0].access == "noise on"
+    kept = ("auc", "auc_interval", "tpr_at_fpr", "members", "nonmembers")
     found = []
-    adaptive = [False, True][: len(_learned_shadows(target.config))]
-    for knows in adaptive:
-        for draws in {1, max(settings.draws)} if target.config.strategy else {1}:
-            summary = run_shadow_attack(target, adaptive=knows, draws=draws)
-            kept = ("auc", "auc_interval", "tpr_at_fpr", "members", "nonmembers")
+    for adaptive in (False, True)[: len(learned_shadow_configs(target.config))]:
+        for draws in sorted({1, max(settings.draws)}) if noisy else [1]:
+            summary = run_shadow_attack(target, adaptive=adaptive, draws=draws)
+            measures = {key: summary[key] for key in kept} | {"balanced_accuracy": summary["accuracy"]}
             found.append(
                 {
-                    "attack": summary["attack"],
+                    "attack": "shadow-adaptive" if adaptive else "shadow",
                     "reference": summary["reference"],
-                    "access": "noise on" if target.config.strategy else "noise off",
-                    "draws": draws,
-                    "combination": "mean logit" if draws > 1 else None,
-                    "view": str(View("noise on" if target.config.strategy else "noise off", draws)),
+                    **_axes(View("noise on" if noisy else "noise off", draws)),
                     "headline": True,
-                    "by_kind": {
-                        RECORD: {**{key: summary[key] for key in kept}, "balanced_accuracy": summary["accuracy"]}
-                    },
+                    "by_kind": {RECORD: measures},
                     "epsilon_lower": None,
                 }
             )
     return found
 
 
-def _exposed(
-    evidence: Evidence,
-    statistics: ShadowStatistics,
-    members: NDArray[np.bool_],
-    asked: Candidates,
-    settings: Settings,
-    seen: Sequence[View],
-) -> dict[str, Any]:
-    """The records that shadows tell apart best, chosen without the target: what happens to them in the target."""
-    view = next(view for view in seen if view.access == "noise off")
-    inside, outside = evidence.moments(view)
-    distance = separation(inside, outside)
-    scores = Attack("lira-online-global", view).method.score(evidence, view)
-    count = min(len(asked), max(FEWEST_EXPOSED, int(EXPOSED_SHARE * len(asked))))
-    order = np.argsort(-distance, kind="stable")
-    chosen = np.isin(np.arange(len(asked)), order[:count])
-    ins, outs = scores[chosen & members], scores[chosen & ~members]
-    worst = int(order[0])
-    return {
-        "chosen": f"the {count} candidates whose answers differ most between shadows with and without them",
-        "attack": "lira-online-global",
-        "view": str(view),
-        "metrics": _measured(ins, outs, settings) if ins.size and outs.size else None,
-        "worst": {
-            "candidate": worst,
-            "kind": str(asked.kinds[worst]),
-            "training_image": int(asked.indices[worst]) if worst < len(asked.indices) else None,
-            "separation": float(distance[worst]),
-            "member": bool(members[worst]),
-            "score": float(scores[worst]),
-            "score_rank_from_the_top": int((scores > scores[worst]).sum()) + 1,
-        },
-    }
+def _exposed(evidence: Evidence, members: NDArray[np.bool_], asked: Candidates, settings: Settings) -> dict[str, Any]:
+    attack = Attack("lira-online-global", View("noise off", 1))
+    scores = attack.method.score(evidence, attack.view)
+    inside, outside = evidence.moments(attack.view)
+    found = exposed(scores, inside, outside, members, asked, settings.confidence, settings.resamples)
+    return {"attack": attack.name, "view": str(attack.view), **found}
 
 
-@dataclass(frozen=True, eq=False)
-class _Bounds:
-    """The lower bounds of an audit: from which candidates, in which design, at which corrected confidence."""
+def plain(value: Any) -> Any:
+    """Name what JSON has no number for.
 
-    upper: Proven
-    design: Design
-    chosen: NDArray[np.bool_]
-    members: NDArray[np.bool_]
-    labels: NDArray[np.int64]
-    count: int
-    settings: Settings
-    refusal: str | None
-
-    @classmethod
-    def of(
-        cls,
-        target: Run,
-        asked: Candidates,
-        members: NDArray[np.bool_],
-        settings: Settings,
-        attacks: Sequence[Attack],
-    ) -> "_Bounds":
-        canaries = asked.kinds != RECORD
-        chosen = canaries if canaries.any() else ~canaries
-        has_coins = bool(asked.coins()[chosen].all())
-        upper = proven(target, settings.delta, has_coins)
-        design: Design = upper.design or ("coins" if has_coins else "pairs")
-        refusal = None
-        if not canaries.any() and asked.images.groups is not None:
-            refusal = (
-                "Records of one group were put in together, so their coins are not independent: add canaries to "
-                "bound epsilon."
-            )
-        count = sum(attack.bounding for attack in attacks)
-        return cls(upper, design, chosen, members, asked.labels[: len(asked)], count, settings, refusal)
-
-    @property
-    def each(self) -> float:
-        """The confidence of each bound, so that all hold together with the one asked for (Bonferroni)."""
-        return 1 - (1 - self.settings.confidence) / max(1, self.count)
-
-    def at(self, scores: Scores) -> LowerBound | None:
-        if self.refusal is not None:
-            return None
-        return lower_bound(
-            scores[self.chosen],
-            self.members[self.chosen],
-            self.labels[self.chosen],
-            self.design,
-            self.settings.delta,
-            self.each,
-        )
-
-    def verdict(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        bounded = [entry for entry in entries if entry["epsilon_lower"] is not None]
-        best = max(bounded, key=lambda entry: float(entry["epsilon_lower"]["epsilon"]), default=None)
-        lower = 0.0 if best is None else float(best["epsilon_lower"]["epsilon"])
-        return {
-            "epsilon_lower": {
-                "epsilon": lower,
-                "attack": None if best is None or lower == 0 else f"{best['attack']}, {best['view']}",
-                "confidence": self.settings.confidence,
-                "delta": self.settings.delta,
-                "design": self.design,
-                "candidates": int(self.chosen.sum()),
-                "assumptions": [] if best is None else best["epsilon_lower"]["assumptions"],
-                "correction": f"the best of {self.count} attacks that were fixed beforehand, each bounded at "
-                f"confidence {self.each:.4g} (Bonferroni)",
-                "refusal": self.refusal,
-            },
-            "epsilon_upper": self.upper.to_dict(),
-            "verdict": compare(self.upper.epsilon, lower),
-        }
-
-
-def _described(shadows: Sequence[Run]) -> dict[str, Any]:
-    accuracies = [float(shadow.result["test_accuracy"]) for shadow in shadows]
-    return {
-        "count": len(shadows),
-        "hashes": [shadow.config.digest for shadow in shadows],
-        "test_accuracy": {"lowest": min(accuracies), "mean": float(np.mean(accuracies)), "highest": max(accuracies)}
-        if accuracies
-        else None,
-    }
-
-
-def _finite(value: Any) -> Any:
-    """Name what JSON has no number for."""
+    >>> plain({"epsilon": float("inf")})
+    {'epsilon': 'inf'}
+    """
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
-
-
-def audit_path(run: Run) -> Path:
-    """Where the audit of a run is kept."""
-    return run.path / "audit.json"

@@ -205,9 +205,14 @@ def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
     best -= {view for view in seen if view.combination == "mean log-probability"}
     strongest = "lira-online" if shadows >= MANY_SHADOWS else "lira-online-global"
     bounding = {strongest, "rmia-online"} if shadows else {"loss", "modified-entropy"}
-    headlines = {"loss", "label-only", *bounding}
+    headlines = {"loss", *bounding}
+    votes = {view for view in seen if view.draws == max(most, 1) and view.combination in ("votes", "mean logit")}
+
+    def is_headline(name: str, view: View) -> bool:
+        return view in votes if name == "label-only" else view in best and name in headlines
+
     return [
-        Attack(name, view, view in best and name in headlines, view in best and name in bounding)
+        Attack(name, view, is_headline(name, view), view in best and name in bounding)
         for view in seen
         for name in _fitting(view)
         if shadows or not METHODS[name].shadows

@@ -60,14 +60,18 @@ def lira_offline(target: Floats, outside: Moments, variance: Variance = "record"
 
 
 def separation(inside: Moments, outside: Moments) -> Floats:
-    """Return how exposed each record is: the distance of its two means, in their root mean square deviations.
+    """Return how exposed each record is: the distance of its two means, in standard deviations of all records.
+
+    The deviation of a single record is not used: with few models it may be tiny by chance.
 
     >>> means = np.zeros((1, 1)), np.full((1, 1), 3.0)
     >>> separation(*(Moments(np.full(1, 2), mean, np.ones((1, 1, 1))) for mean in means)).tolist()
     [3.0]
     """
-    deviation = np.sqrt(np.maximum((inside.variances() + outside.variances()) / 2, _LEAST_VARIANCE))
-    distances: Floats = (np.abs(inside.mean - outside.mean) / deviation).max(axis=1)
+    variance = np.diag(inside.pooled() + outside.pooled()) / 2
+    distances: Floats = (np.abs(inside.mean - outside.mean) / np.sqrt(np.maximum(variance, _LEAST_VARIANCE))).max(
+        axis=1
+    )
     return distances
 
 

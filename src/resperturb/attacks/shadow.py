@@ -62,7 +62,7 @@ def run_shadow_attack(
     check_attackable(target)
     shadow = train(shadow_config(target.config, adaptive), runs=shadow_folder(target), on_update=on_update)
     scores = shadow_attack(target, shadow, draws, seed)
-    name = "shadow-adaptive" if adaptive else "shadow"
+    name = ("shadow-adaptive" if adaptive else "shadow") + (f"-{draws}-draws" if draws > 1 else "")
     summary = {
         "attack": name,
         "reference": "Salem et al. 2018 (arXiv:1806.01246), adversary 1",

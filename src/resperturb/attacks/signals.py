@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -219,8 +220,8 @@ def ask(predict: Callable[[Tensor], Any], images: Tensor, draws: int, batch_size
 def collect(run: Run, asked: Candidates, query: Query) -> Signals:
     """Ask the model of a run about all rows; what was asked before is read from the folder of the run."""
     path = run.path / "signals" / f"{_digest(run, asked, query)}.npz"
-    if path.exists():
-        return _load(path)
+    if (kept := _load(path)) is not None:
+        return kept
     found = signals_of(_draws(run, asked, query), asked.images.labels, query.averages)
     buffer = io.BytesIO()
     np.savez(buffer, **{name: getattr(found, name) for name in Signals.__annotations__})
@@ -250,11 +251,12 @@ def _digest(run: Run, asked: Candidates, query: Query) -> str:
     return digest.hexdigest()[:16]
 
 
-def _load(path: Path) -> Signals:
+def _load(path: Path) -> Signals | None:
+    """Read signals back; None if there are none, or if the file is damaged: then they are asked for again."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in Signals.__annotations__}
-    except (OSError, KeyError, ValueError, EOFError) as error:
-        raise ResperturbError(f"{path} cannot be read ({error}); delete it, and it is made again.") from error
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
+        return None
     averages = tuple(int(number) for number in arrays.pop("averages"))
     return Signals(averages=averages, **arrays)

@@ -15,12 +15,14 @@ Both are bounded by the one-run method for (epsilon, delta) of Mahloujifar, Meli
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resperturb.attacks.candidates import RECORD, Candidates
 from resperturb.attacks.outcome import MembershipScores
 from resperturb.auditing.one_run import one_run_fdp
 from resperturb.auditing.result import LowerBound
@@ -187,3 +189,83 @@ def compare(upper: float, lower: float) -> str:
         return "nothing is proven"
     gap = upper - lower
     return "consistent" if gap <= AGREEMENT else f"gap of {gap:.3g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The lower bounds of an audit: from which candidates, in which design, at which corrected confidence."""
+
+    upper: Proven
+    design: Design
+    chosen: NDArray[np.bool_]
+    members: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+    delta: float
+    confidence: float
+    count: int
+    refusal: str | None
+
+    @classmethod
+    def of(
+        cls,
+        target: Run,
+        asked: Candidates,
+        members: NDArray[np.bool_],
+        delta: float,
+        confidence: float,
+        count: int,
+    ) -> "Bounds":
+        """Settle, before anything is scored, how ``count`` attacks are going to bound epsilon."""
+        canaries = asked.kinds != RECORD
+        chosen = canaries if canaries.any() else ~canaries
+        has_coins = bool(asked.coins()[chosen].all())
+        upper = proven(target, delta, has_coins)
+        design: Design = upper.design or ("coins" if has_coins else "pairs")
+        refusal = None
+        if not canaries.any() and asked.images.groups is not None:
+            refusal = (
+                "Records of one group were put in together, so their coins are not independent: add canaries to "
+                "bound epsilon."
+            )
+        labels = asked.labels[: len(asked)]
+        return cls(upper, design, chosen, members, labels, delta, confidence, count, refusal)
+
+    @property
+    def each(self) -> float:
+        """The confidence of each bound, so that all hold together with the one asked for (Bonferroni)."""
+        return 1 - (1 - self.confidence) / max(1, self.count)
+
+    def at(self, scores: Scores) -> LowerBound | None:
+        """Bound epsilon by one attack's scores of all candidates."""
+        if self.refusal is not None:
+            return None
+        return lower_bound(
+            scores[self.chosen],
+            self.members[self.chosen],
+            self.labels[self.chosen],
+            self.design,
+            self.delta,
+            self.each,
+        )
+
+    def verdict(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Set the largest of the lower bounds beside what is proven."""
+        bounded = [entry for entry in entries if entry["epsilon_lower"] is not None]
+        best = max(bounded, key=lambda entry: float(entry["epsilon_lower"]["epsilon"]), default=None)
+        lower = 0.0 if best is None else float(best["epsilon_lower"]["epsilon"])
+        return {
+            "epsilon_lower": {
+                "epsilon": lower,
+                "attack": None if best is None or lower == 0 else f"{best['attack']}, {best['view']}",
+                "confidence": self.confidence,
+                "delta": self.delta,
+                "design": self.design,
+                "candidates": int(self.chosen.sum()),
+                "assumptions": [] if best is None else best["epsilon_lower"]["assumptions"],
+                "correction": f"the best of {self.count} attacks that were fixed beforehand, each bounded at "
+                f"confidence {self.each:.4g} (Bonferroni)",
+                "refusal": self.refusal,
+            },
+            "epsilon_upper": self.upper.to_dict(),
+            "verdict": compare(self.upper.epsilon, lower),
+        }

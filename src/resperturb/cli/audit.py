@@ -112,33 +112,39 @@ def _plural(kind: str) -> str:
 
 
 def _headlines(found: dict[str, Any], kind: str) -> Any:
-    from rich.table import Table
-
-    table = Table(title="The attacks that were fixed beforehand", title_justify="left")
-    table.add_column("attack")
-    for heading in ("AUC (interval)", "bal. acc.", "TPR at 0.1% FPR", "at 1%", "at 10%", "epsilon >="):
-        table.add_column(heading, justify="right")
-    rows = [entry for entry in found["attacks"] if entry["headline"] and kind in entry["by_kind"]]
-    for entry in rows:
-        bound = entry["epsilon_lower"]
-        shown = "" if bound is None else f"{bound['epsilon']:.3f}"
-        table.add_row(f"{entry['attack']}\n  {entry['view']}", *_numbers_of(entry["by_kind"][kind]), shown)
+    table = _measures_table("The attacks that were fixed beforehand", ["attack"], ["epsilon >="])
+    for entry in found["attacks"]:
+        if entry["headline"] and kind in entry["by_kind"]:
+            bound = entry["epsilon_lower"]
+            shown = "" if bound is None else f"{bound['epsilon']:.3f}"
+            table.add_row(_named(entry), *_numbers_of(entry["by_kind"][kind]), shown)
     return table
 
 
-def _kinds(found: dict[str, Any]) -> Any:
+def _measures_table(title: str, before: list[str], after: list[str]) -> Any:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="The strongest attack on each kind of candidate, in hindsight", title_justify="left")
-    table.add_column("kind")
-    table.add_column("attack")
-    for heading in ("AUC (interval)", "bal. acc.", "TPR at 0.1% FPR", "at 1%", "at 10%"):
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in before:
+        table.add_column(heading, no_wrap=True)
+    table.add_column("AUC\ninterval", justify="right", no_wrap=True)
+    for heading in ("bal.\nacc.", "TPR at\n0% FPR", "\n0.1%", "\n1%", "\n10%", *after):
         table.add_column(heading, justify="right")
-    kinds = list(dict.fromkeys(kind for entry in found["attacks"] for kind in entry["by_kind"]))
-    for kind in kinds:
-        rows = [(entry, entry["by_kind"][kind]) for entry in found["attacks"] if kind in entry["by_kind"]]
-        entry, measured = max(rows, key=lambda row: float(row[1]["auc"]))
-        table.add_row(kind.replace("_", "-"), f"{entry['attack']}\n  {entry['view']}", *_numbers_of(measured))
+    return table
+
+
+def _named(entry: dict[str, Any]) -> str:
+    combination = f", {entry['combination']}" if entry["combination"] else ""
+    return f"{entry['attack']}\n  {_column(entry)}{combination}"
+
+
+def _kinds(found: dict[str, Any]) -> Any:
+    table = _measures_table("The strongest attack on each kind of candidate, in hindsight", ["kind and attack"], [])
+    for kind in dict.fromkeys(kind for entry in found["attacks"] for kind in entry["by_kind"]):
+        entries = [entry for entry in found["attacks"] if kind in entry["by_kind"]]
+        best = max(entries, key=lambda entry: float(entry["by_kind"][kind]["auc"]))
+        table.add_row(f"{_plural(kind)}\n  {_row(best)}, {_column(best)}", *_numbers_of(best["by_kind"][kind]))
     return table
 
 
@@ -146,9 +152,9 @@ def _numbers_of(measured: dict[str, Any]) -> list[str]:
     low, high = measured["auc_interval"]
     rates = measured["tpr_at_fpr"]
     return [
-        f"{measured['auc']:.3f}\n({low:.3f} to {high:.3f})",
+        f"{measured['auc']:.3f}\n{low:.3f}-{high:.3f}",
         f"{measured['balanced_accuracy']:.3f}",
-        *(f"{rates[rate]['tpr']:.3f}" for rate in ("0.001", "0.01", "0.1")),
+        *(f"{rates[rate]['tpr']:.3f}" for rate in ("0", "0.001", "0.01", "0.1")),
     ]
 
 

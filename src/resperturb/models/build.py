@@ -11,8 +11,16 @@ from resperturb.models.resnet import Norm, ResNet
 DEPTHS = (8, 14, 20, 32, 44, 56, 110)
 
 
-def build(name: str, *, num_classes: int, in_channels: int = 3, norm: Norm = "batch", skip: bool = True) -> nn.Module:
-    """Build a network with fresh weights from torch's global generator.
+def build(
+    name: str,
+    *,
+    num_classes: int,
+    in_channels: int = 3,
+    norm: Norm = "batch",
+    skip: bool = True,
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Build a network with fresh weights from torch's global generator; ``dropout`` is between the convolutions.
 
     >>> type(build("en2-resnet8", num_classes=10)).__name__
     'Ensemble'
@@ -30,6 +38,6 @@ def build(name: str, *, num_classes: int, in_channels: int = 3, norm: Norm = "ba
         )
 
     def single() -> ResNet:
-        return ResNet(int(parsed[2]), num_classes, in_channels, norm, skip)
+        return ResNet(int(parsed[2]), num_classes, in_channels, norm, skip, dropout)
 
     return single() if parsed[1] is None else Ensemble([single() for _ in range(int(parsed[1]))])

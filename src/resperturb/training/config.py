@@ -134,6 +134,7 @@ class TrainConfig(_Frozen):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     schedule: Literal["he", "quarter", "constant"] = "he"
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     augment: bool = False
     mean: float = 0.5
     std: Annotated[float, Field(gt=0)] = 0.25
