@@ -10,6 +10,7 @@ the noise is on in ``train()`` and in ``eval()``, and :func:`noise_off` is the o
 
 import inspect
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -278,6 +279,8 @@ def perturb(
     for layer in last:
         assert isinstance(strategy, Multiplicative)
         layer.register_forward_hook(_OutputNoise(strategy, source))
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
     return model
 
 
