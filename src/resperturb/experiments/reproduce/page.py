@@ -1,0 +1,259 @@
+"""The page of the reproduction: paper / measured / preset / verdict, written from the results and nothing else."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resperturb.experiments.reproduce.declarations import EXPERIMENTS
+from resperturb.experiments.reproduce.plan import estimate, needs_of, rounds
+from resperturb.experiments.reproduce.presets import PRESETS
+from resperturb.experiments.reproduce.results import TOLERANCE
+from resperturb.files import write_bytes
+
+NOTES = "notes.md"
+
+_TOP = f"""# The paper, reproduced
+
+Every table and figure of "Deep Learning with Data Privacy via Residual Perturbation" (arXiv:2408.05723), beside
+what this package measures. This page is written by `resperturb reproduce report` from the JSON files in `results/`,
+with the paragraphs of `results/{NOTES}`; no measured number is typed by hand, and none is the paper's.
+
+**How to read it.** *Measured* is the mean over seeds ± one standard deviation (each seed has its own quarters of
+the data); with one seed the error is the sampling error of that one training. A row *agrees* if each printed number
+differs from the measured mean by at most {TOLERANCE:g} + 2 e √(1 + 1/n), e being that error and n the seeds. At any
+preset but `paper` it says *at reduced settings*, and then neither agreement nor difference says much about the
+paper's own settings; the *claims* below each table are comparisons between rows trained alike, and mean more. A
+claim *holds* or *fails* if the difference is more than two of its errors, and is *open* otherwise.
+
+The first AUC is the paper's attack, whose shadow model is a standard ResNet8. *Adaptive* is the same attack by
+somebody who knows of the noise and trains the shadow with it (or by DP-SGD). *Audit* is the strongest of all attacks
+of `resperturb audit` (LiRA, RMIA, thresholds; averaged and noiseless queries), found in hindsight.
+"""
+
+
+def write_page(page: Path, results: Path, found: Mapping[str, dict[str, Any]]) -> None:
+    """Write the page from the results and the paragraphs beside them."""
+    notes = read_notes(results / NOTES)
+    link = _relative(results, page.parent)
+    parts = [_TOP, _overview(found)]
+    for experiment in EXPERIMENTS:
+        result = found.get(experiment.id)
+        parts.append(f"## {experiment.id}\n\n{experiment.title} ({experiment.place}).")
+        if result is None:
+            parts.append(f"Not measured yet: `resperturb reproduce run {experiment.id} --preset cpu`.")
+        else:
+            parts.append(_section(result, link, results))
+        if experiment.id in notes:
+            parts.append(notes[experiment.id])
+    parts.append(_costs())
+    write_bytes(page, ("\n\n".join(part.strip() for part in parts) + "\n").encode())
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """Read hand-written paragraphs, each under the ID of its experiment.
+
+    >>> read_notes(Path("no/such/file"))
+    {}
+    """
+    if not path.exists():
+        return {}
+    parts = re.split(r"^## +(\S+) *$", path.read_text(), flags=re.MULTILINE)
+    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True) if text.strip()}
+
+
+def _overview(found: Mapping[str, dict[str, Any]]) -> str:
+    lines = ["## At a glance", "", "| ID | paper | measured | preset | verdict |", "|---|---|---|---|---|"]
+    for experiment in EXPERIMENTS:
+        result = found.get(experiment.id)
+        if result is None:
+            lines.append(f"| [{experiment.id}](#{experiment.id}) | {experiment.place} | | | not measured yet |")
+            continue
+        rows = [row for row in result.get("rows", ()) if row.get("paper")]
+        if not rows:
+            text = result.get("verdict", "see below")
+            lines.append(
+                f"| [{experiment.id}](#{experiment.id}) | {experiment.place} | see below | "
+                f"{result['preset']} | {text} |"
+            )
+        for row in rows:
+            lines.append(
+                f"| [{experiment.id}](#{experiment.id}): {row['name']} | {_printed(row)} | {_measured(row)} | "
+                f"{result['preset']} | {row['verdict']} |"
+            )
+    lines += ["", "Numbers are AUC of the paper's attack / training accuracy / test accuracy; of `budgets`, epsilon."]
+    return "\n".join(lines)
+
+
+def _printed(row: dict[str, Any]) -> str:
+    paper = row["paper"]
+    if "lower" in paper:
+        return f"{paper['epsilon']:.4g}"
+    return " / ".join(_number(paper[key]) for key in ("auc", "train_accuracy", "test_accuracy"))
+
+
+def _measured(row: dict[str, Any]) -> str:
+    if "measured" not in row:
+        return f"{row['epsilon']:.4g}"
+    values = (row["measured"].get(key) for key in ("auc", "train_accuracy", "test_accuracy"))
+    return " / ".join("–" if value is None else _number(value["mean"]) for value in values)
+
+
+def _section(result: dict[str, Any], link: str, results: Path) -> str:
+    parts = [f"![{result['title']}]({link}/{result['id']}.png)"]
+    parts += [
+        f"![{result['title']}]({link}/{path.stem}.png)"
+        for path in sorted(results.glob(f"{result['id']}-*.png"))
+        if result["kind"] == "function"
+    ]
+    rows = result.get("rows", [])
+    if result["id"] == "budgets":
+        parts.append(_budgets(rows))
+    elif rows and result["kind"] != "roc":
+        parts.append(_rows(rows, with_audit=any(row.get("audit") for row in rows)))
+    if "theorem" in result:
+        parts.append(_theorem(result["theorem"]))
+    if result.get("claims"):
+        parts.append("\n".join(f"- *{claim['verdict']}*: {claim['text']}" for claim in result["claims"]))
+    if "verdict" in result:
+        parts.append(f"Verdict: {result['verdict']}.")
+    if result["notes"]:
+        parts.append("\n".join(f"- {note}" for note in result["notes"]))
+    whys = sorted({why for row in rows for why in _whys(row)})
+    if whys:
+        parts.append("Not measured:\n" + "\n".join(f"- {why}" for why in whys))
+    parts.append(_provenance(result))
+    return "\n\n".join(parts)
+
+
+def _whys(row: dict[str, Any]) -> list[str]:
+    found = [f"{row['name']}: {why}" for why in row.get("why", ())]
+    for key in ("audit", "lower"):
+        why = (row.get(key) or {}).get("why")
+        if why:
+            found.append(f"{row['name']}: {why}")
+    return found
+
+
+def _rows(rows: list[dict[str, Any]], with_audit: bool) -> str:
+    heads = ["model", "AUC, paper", "AUC, measured"]
+    heads += ["AUC, adaptive", "AUC, audit (strongest)"] if with_audit else []
+    heads += ["train, paper", "train, measured", "test, paper", "test, measured", "seeds", "verdict"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in rows:
+        paper, measured = row["paper"] or {}, row["measured"]
+        cells = [row["name"], _number(paper.get("auc")), _spread(measured.get("auc"))]
+        if with_audit:
+            audit = row.get("audit") or {}
+            strongest = f"{audit['auc']:.3f} ({audit['strongest']})" if "auc" in audit else "–"
+            cells += [_spread(measured.get("adaptive_auc")), strongest]
+        for key in ("train_accuracy", "test_accuracy"):
+            cells += [_number(paper.get(key)), _spread(measured.get(key))]
+        cells += [f"{len(row['seeds'])} of {row['seeds_wanted']}", row["verdict"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _budgets(rows: list[dict[str, Any]]) -> str:
+    heads = ["training", "printed", "the formula gives", "exact", "lower bound, printed", "by the paper's attack",
+             "by our audit", "verdict"]  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in rows:
+        lower = row["lower"]
+        attack, audit = lower.get("paper_attack"), lower.get("audit")
+        cells = [
+            f"{row['data']}: {row['name']}",
+            f"{row['paper']['epsilon']:.4g}",
+            f"{row['epsilon']:.4g}",
+            f"{row['epsilon_exact']:.4g}" if "epsilon_exact" in row else "–",
+            f"{row['paper']['lower']:.4g}",
+            f"{attack['epsilon']:.3g}" if attack else "–",
+            "–" if audit is None else (f"{audit['epsilon']:.3g}" if not audit.get("refusal") else "refused"),
+            row["verdict"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    more = [
+        f"- {row['data']}, {row['name']}: Theorem 1 gives the printed epsilon if R were at most "
+        f"{row['bound_for_the_printed_epsilon']['radius']:.3g} and G at most "
+        f"{row['bound_for_the_printed_epsilon']['blocks']:.3g}, not 30. {row['setting']}"
+        for row in rows
+        if "bound_for_the_printed_epsilon" in row
+    ]
+    more += [f"- {row['data']}, {row['name']}: {row['setting']}" for row in rows if "epsilon_exact" not in row]
+    return "\n".join([*lines, "", *more])
+
+
+def _theorem(theorem: dict[str, Any]) -> str:
+    lines = ["| gamma | R(G)/R(F) | predicted gap |", "|---|---|---|"]
+    predicted = theorem["predicted_gap"] or {}
+    for gamma, ratio in theorem["ratios"].items():
+        lines.append(f"| {gamma} | {ratio:.3f} | {_number(predicted.get(gamma))} |")
+    return "\n".join(lines) + f"\n\nThe bound itself is {theorem['verdict']}"
+
+
+def _provenance(result: dict[str, Any]) -> str:
+    made = result["environment"]
+    parts = [f"Preset {result['preset']} ({result['preset_means']})"]
+    for data in result.get("data", ()):
+        groups = f", {data['groups']} patients kept apart" if data["groups"] else ""
+        reduced = f"; {data['reduced']}" if data["reduced"] else ""
+        parts.append(
+            f"{data['shown']} (fingerprint {data['fingerprint']}): {data['training_images']:,} training images, "
+            f"{data['a_quarter']:,} to a quarter, {data['test_images']:,} test images{groups}{reduced}"
+        )
+    if "trainings" in result:
+        parts.append(f"{result['trainings']} trainings, {result['seconds'] / 3600:.2f} hours in all")
+    elif "seconds" in result:
+        parts.append(f"{result['seconds']:.0f} seconds")
+    parts.append(
+        f"resperturb {made['resperturb']}, torch {made['torch']}, Python {made['python']}, {made['machine']}, "
+        f"{made['made'][:10]}"
+    )
+    return "<sub>" + ". ".join(parts) + ".</sub>"
+
+
+def _costs() -> str:
+    """What the presets cost, by the plan: the same numbers that `status` starts from."""
+    names = [name for name in PRESETS if name != "quick"]
+    heads = ["work", *(f"{name}: trainings | {name}: core-hours" for name in names)]
+    columns: dict[str, dict[str, tuple[int, float]]] = {}
+    for name in names:
+        seen: set[str] = set()
+        for units in rounds(EXPERIMENTS, PRESETS[name]):
+            for unit in units:
+                work = unit.experiment.id + (", audit" if unit.audit else f", seed {unit.seed}" if unit.seed else "")
+                for need in needs_of(unit, PRESETS[name]):
+                    for config in (need.target, *need.shadows):
+                        if config.digest not in seen:
+                            seen.add(config.digest)
+                            count, seconds = columns.setdefault(work, {}).get(name, (0, 0.0))
+                            columns[work][name] = (count + 1, seconds + estimate(config))
+    lines = [f"| {' | '.join(heads)} |", f"|---|{'---|---|' * len(names)}"]
+    totals = dict.fromkeys(names, (0, 0.0))
+    for work, counted in columns.items():
+        cells = []
+        for name in names:
+            count, seconds = counted.get(name, (0, 0.0))
+            totals[name] = (totals[name][0] + count, totals[name][1] + seconds)
+            cells += [str(count), f"{seconds / 3600:.2f}"]
+        lines.append(f"| {work} | {' | '.join(cells)} |")
+    cells = [text for count, seconds in totals.values() for text in (str(count), f"{seconds / 3600:.1f}")]
+    lines.append(f"| **all** | {' | '.join(cells)} |")
+    return (
+        "## What it costs\n\nPlanned times on one core of the machine this was planned on; what is shared is counted "
+        "where it is first needed. `resperturb reproduce status` corrects the plan by what it has measured.\n\n"
+        + "\n".join(lines)
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _spread(spread: dict[str, Any] | None) -> str:
+    return "–" if spread is None else f"{spread['mean']:.3f} ± {spread['error']:.3f}"
+
+
+def _relative(folder: Path, start: Path) -> str:
+    return Path(os.path.relpath(folder, start)).as_posix()
