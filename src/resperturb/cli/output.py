@@ -7,9 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 
 def plain(value: Any) -> Any:
