@@ -97,6 +97,7 @@ class Multiplicative:
         return torch.addcmul(total, shortcut, noise, value=self.gamma)
 
 
+SCHEMA = 1
 Strategy = Additive | Multiplicative
 M = TypeVar("M", bound=nn.Module)
 
@@ -279,6 +280,9 @@ def perturb(
     for layer in last:
         assert isinstance(strategy, Multiplicative)
         layer.register_forward_hook(_OutputNoise(strategy, source))
+    config = getattr(inner, "config", None)
+    if hasattr(config, "to_json_file"):  # transformers saves it beside the weights, and load() finds it there
+        config.resperturb = describe(inner)
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
     return model
@@ -388,6 +392,17 @@ def perturbed_junctions(model: nn.Module) -> list[str]:
     ['blocks.2']
     """
     return [junction.name for junction in all_sums(model) if junction.live and junction.noise is not None]
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """Describe what perturbs ``model``, and where, as plain data that is saved with the weights.
+
+    >>> from resperturb import models
+    >>> describe(models.build("resnet8", num_classes=10))
+    {'schema': 1, 'strategy': {'name': 'none'}, 'junctions': []}
+    """
+    strategy = strategy_to_dict(strategy_of(model))
+    return {"schema": SCHEMA, "strategy": strategy, "junctions": perturbed_junctions(model)}
 
 
 @contextmanager

@@ -6,9 +6,8 @@ goes to. :func:`load` puts the noise back, and refuses a file that it does not u
 
 import json
 import os
-import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,33 +16,24 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
 from resperturb.junction import junctions
 from resperturb.perturbation import (
+    SCHEMA,
     Additive,
     Multiplicative,
     Strategy,
+    describe,
     perturb,
-    perturbed_junctions,
     strategy_from_dict,
     strategy_of,
-    strategy_to_dict,
     unwrapped,
 )
 
-SCHEMA = 1
 METADATA_KEY = "resperturb"
 SHOWN = 5
 
 M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class Record:
-    """What a file says about its weights, besides the weights."""
-
-    schema: int
-    strategy: dict[str, Any]
-    junctions: list[str]
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -57,11 +47,13 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> strategy_of(load(rp.models.build("resnet8", num_classes=10), path))
     Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
     """
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"cannot save to {path}: it is a folder; name a file in it.")
     model = unwrapped(model)
-    record = Record(SCHEMA, strategy_to_dict(strategy_of(model)), perturbed_junctions(model))
     # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
-    metadata = {METADATA_KEY: json.dumps(asdict(record), sort_keys=True)}
-    _write_atomically(Path(path), to_bytes(_tensors(model), metadata))
+    metadata = {METADATA_KEY: json.dumps(describe(model), sort_keys=True)}
+    write_bytes(path, to_bytes(_tensors(model), metadata))
 
 
 def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], override: Strategy | None = None) -> M:
@@ -70,31 +62,51 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
     ``model_or_factory`` is a model, or a function that builds one. A bare model gets the file's perturbation; one
     that is perturbed already must be perturbed as the file says. ``override`` takes the place of the file's strategy.
     Pickles are refused unread. Whatever is wrong with the file, the model is left as it was.
+
+    ``path`` may also be a folder that ``save_pretrained`` of transformers wrote, if the model's weights come from
+    there by ``from_pretrained``: then only the perturbation is put back.
     """
     if override is not None and not isinstance(override, Additive | Multiplicative):
         raise UsageError(f"override must be an Additive or a Multiplicative strategy, not {override!r}.")
     path = Path(path)
     record, tensors = _read(path)
-    strategy = strategy_from_dict(record.strategy) if override is None else override
     model: M = model_or_factory if isinstance(model_or_factory, nn.Module) else model_or_factory()  # type: ignore[assignment]
     if not isinstance(model, nn.Module):
         raise UsageError(f"load needs a model or a function that returns one, not {model!r}.")
     inner = unwrapped(model)
-    _check_tensors(path, inner, tensors)
+    if tensors is None:
+        _check_pretrained(path, inner, record)
+    else:
+        _check_tensors(path, inner, tensors)
+    strategy = strategy_from_dict(record.strategy) if override is None else override
     present = strategy_of(inner)
-    if present is not None and present != strategy:
-        raise UsageError(
-            f"{path} was saved with {_described(strategy_from_dict(record.strategy))}, and the model is perturbed by "
-            f"{present}; load into an unperturbed model, or say override={present} if that is what you want."
-        )
     if present is None and strategy is not None:
-        names = [junction.name for junction in junctions(inner)]
-        try:
-            perturb(inner, strategy, targets=None if names == record.junctions else record.junctions)
-        except UsageError as error:
-            raise UsageError(f"cannot put the noise of {path} into {type(inner).__name__}: {error}") from error
-    inner.load_state_dict(tensors)
+        _perturb_as_saved(path, inner, strategy, record)
+    elif present != strategy:
+        raise UsageError(
+            f"{path} was saved with {record.strategy}, and the model is perturbed by {present}; load into an "
+            f"unperturbed model, or say override={present} if that is what you want."
+        )
+    if tensors is not None:
+        inner.load_state_dict(tensors)
     return model
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What a file says about its weights, besides the weights."""
+
+    strategy: dict[str, Any]
+    junctions: list[str]
+
+
+def _perturb_as_saved(path: Path, model: nn.Module, strategy: Strategy, record: _Record) -> None:
+    names = [junction.name for junction in junctions(model)]
+    where = None if names == record.junctions or not record.junctions else record.junctions
+    try:
+        perturb(model, strategy, targets=where)
+    except UsageError as error:
+        raise UsageError(f"cannot put the noise of {path} into {type(model).__name__}: {error}") from error
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -111,30 +123,9 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot save to {path}: the folder {path.parent} does not exist.")
+def _read(path: Path) -> tuple[_Record, dict[str, Tensor] | None]:
     if path.is_dir():
-        raise UsageError(f"cannot save to {path}: it is a folder; name a file in it.")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise ResperturbError(f"cannot save to {path}: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> tuple[Record, dict[str, Tensor]]:
+        return _read_pretrained(path), None
     if not path.is_file():
         raise UsageError(f"there is no file {path} to load.")
     try:
@@ -156,30 +147,49 @@ def _read(path: Path) -> tuple[Record, dict[str, Tensor]]:
         raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
-def _record(path: Path, text: str | None) -> Record:
+def _read_pretrained(folder: Path) -> _Record:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder} is a folder, and no config.json of transformers can be read in it.") from error
+    found = config.get(METADATA_KEY) if isinstance(config, dict) else None
+    return _record(folder, None if found is None else json.dumps(found))
+
+
+def _record(path: Path, text: str | None) -> _Record:
     if text is None:
         raise UsageError(
-            f"{path} does not say what perturbs it, so resperturb.save did not write it; read it with safetensors, "
-            "then load_state_dict, then perturb."
+            f"{path} does not say what perturbs it: resperturb did not write it, or its model was not perturbed. "
+            "Load the weights as usual, then perturb."
         )
+    damaged = UsageError(f"{path} has a perturbation record that cannot be read; it is damaged.")
     try:
         fields = json.loads(text)
-        schema = fields["schema"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} has an unreadable perturbation record; it is damaged.") from error
-    if schema != SCHEMA:
+    except ValueError as error:
+        raise damaged from error
+    if not isinstance(fields, dict) or "schema" not in fields:
+        raise damaged
+    if fields["schema"] != SCHEMA:
         raise UsageError(
-            f"{path} has schema {schema!r}, and this resperturb reads schema {SCHEMA}; update resperturb."
+            f"{path} has schema {fields['schema']!r}, and this resperturb reads schema {SCHEMA}; update resperturb."
         )
     strategy, names = fields.get("strategy"), fields.get("junctions")
-    if (
-        not isinstance(strategy, dict)
-        or not isinstance(names, list)
-        or fields.keys() != Record.__annotations__.keys()
-    ):
-        raise UsageError(f"{path} has an unreadable perturbation record; it is damaged.")
+    if not isinstance(strategy, dict) or not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise damaged
     strategy_from_dict(strategy)
-    return Record(schema, strategy, names)
+    return _Record(strategy, names)
+
+
+def _check_pretrained(path: Path, model: nn.Module, record: _Record) -> None:
+    own = getattr(getattr(model, "config", None), METADATA_KEY, None)
+    if not isinstance(own, dict) or (own.get("strategy"), own.get("junctions")) != (
+        record.strategy,
+        record.junctions,
+    ):
+        raise UsageError(
+            f"the model does not come from {path}; first read its weights with "
+            f"{type(model).__name__}.from_pretrained."
+        )
 
 
 def _check_tensors(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -193,10 +203,6 @@ def _check_tensors(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> 
             raise UsageError(f"{path}: {name} is {tuple(tensor.shape)}, and the model's is {tuple(own[name].shape)}.")
         if tensor.is_floating_point() != own[name].is_floating_point():
             raise UsageError(f"{path}: {name} is {tensor.dtype}, and the model's is {own[name].dtype}.")
-
-
-def _described(strategy: Strategy | None) -> str:
-    return "no perturbation" if strategy is None else str(strategy)
 
 
 def _listed(names: list[str]) -> str:
