@@ -23,6 +23,7 @@ from torch import Tensor, fx, nn
 from resperturb.errors import UsageError
 from resperturb.junction import Junction, all_sums, slots_of
 from resperturb.noise import NoiseSource
+from resperturb.sums import unreadable_modules
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def perturb(
     for layer in last:
         assert isinstance(strategy, Multiplicative)
         layer.register_forward_hook(_OutputNoise(strategy, source))
-    config = getattr(inner, "config", None)
+    config: Any = getattr(inner, "config", None)
     if hasattr(config, "to_json_file"):  # transformers saves it beside the weights, and load() finds it there
         config.resperturb = describe(inner)
     if "torch._dynamo" in sys.modules:
@@ -317,7 +318,12 @@ def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junct
             f"{type(model).__name__} has sums that look residual and are not understood:\n{_listed(unclear)}\n"
             f"Understood: {understood}.\nSay with targets=[...] which of all these are to be perturbed."
         )
-    if not any(True for junction in live):
+    if unreadable := sorted({type(module).__qualname__ for module in unreadable_modules(model)}):
+        raise UsageError(
+            f"the source of {', '.join(unreadable)} cannot be read, so it is not known whether it has junctions; "
+            "define it in a file, or say with targets=[...] what to perturb."
+        )
+    if not live:
         raise UsageError(
             f"{type(model).__name__} has no residual junction: in none of its {len(list(model.modules()))} modules "
             "was a tensor seen that is added to a function of itself."

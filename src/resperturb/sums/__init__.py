@@ -11,9 +11,30 @@ from dataclasses import replace
 from torch import nn
 
 from resperturb.sums.reader import Found, Reader, is_torch
+from resperturb.sums.source import plain_function, source_of
 from resperturb.sums.verdict import Side
 
-__all__ = ["Found", "Side", "find_sums"]
+__all__ = ["Found", "Side", "find_sums", "unreadable_modules"]
+
+
+def unreadable_modules(model: nn.Module) -> list[nn.Module]:
+    """List the modules with weights whose ``forward`` has no source to be read, so that nothing is known of its sums.
+
+    >>> unreadable_modules(nn.Linear(2, 2))
+    []
+    """
+    return [module for module in model.modules() if _is_to_be_read(module) and not _can_be_read(module)]
+
+
+def _can_be_read(module: nn.Module) -> bool:
+    function = plain_function(type(module).forward)
+    return next(module.parameters(), None) is None or (function is not None and source_of(function) is not None)
+
+
+def _is_to_be_read(module: nn.Module) -> bool:
+    """Whether a module is somebody's own; what torch defines has no junctions, but for its transformers."""
+    own = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
+    return own or not is_torch(type(module).forward)
 
 
 def find_sums(model: nn.Module) -> list[Found]:
@@ -27,9 +48,7 @@ def find_sums(model: nn.Module) -> list[Found]:
     for module in reversed(
         list(model.modules())
     ):  # what is inside first: it is looked up when what is around is read
-        if not is_torch(type(module).forward) or isinstance(
-            module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
-        ):
+        if _is_to_be_read(module):
             reader.read(module)
     sums = [_best(readings) for readings in reader.found.values()]
     return sorted(

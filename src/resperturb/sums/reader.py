@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -141,7 +141,7 @@ class Reader:
         name = getattr(target, "__name__", "")
         if name in _NO_DATA and (is_torch(target) or getattr(builtins, name, None) is target):
             return NOTHING
-        if is_torch(target) or isinstance(target, type) or _is_join(target):
+        if is_torch(target) or isinstance(target, type | BuiltinFunctionType) or _is_join(target):
             return mixed([*arguments, *keywords.values()], _STEPS.get(name, unchanged))
         function = plain_function(target)
         source = None if function is None else source_of(function)
@@ -394,7 +394,7 @@ class _Frame:
                 return Value(objects=(node.value,)) if node.value is None else NOTHING
             case ast.Attribute():
                 stored = self.names.get(ast.unparse(node)) if isinstance(node.value, ast.Name) else None
-                return stored if stored is not None else _attribute(self.value(node.value), node.attr)
+                return stored if stored is not None else self.attribute(self.value(node.value), node.attr)
             case ast.Call():
                 return self.called(node)
             case ast.BinOp():
@@ -428,6 +428,10 @@ class _Frame:
                 self.assign(node.target, value := self.value(node.value))
                 return value
         return mixed([self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
+
+    def attribute(self, value: Value, name: str) -> Value:
+        private = name.startswith("__") and not name.endswith("__") and self.scope.owner is not None
+        return _attribute(value, f"_{self.scope.owner.__name__.lstrip('_')}{name}" if private else name)  # type: ignore[union-attr]
 
     def outer(self, name: str) -> Value:
         """A name from outside of the method: of a function around it, of its file, or built in."""
@@ -475,7 +479,7 @@ class _Frame:
             special = self.method_called(node, node.func.attr, base, arguments, keywords)
             if special is not None:
                 return special
-            function = self.of_super(node.func) or _attribute(base, node.func.attr)
+            function = self.of_super(node.func) or self.attribute(base, node.func.attr)
         else:
             function = self.value(node.func)
             builtin = node.func.id if isinstance(node.func, ast.Name) and node.func.id not in self.names else ""
@@ -483,6 +487,9 @@ class _Frame:
                 return self.iterator(builtin, arguments)
             if builtin == "getattr" and arguments:
                 return self.got(node, arguments[0])
+            if builtin == "sum" and arguments and len(arguments[0].parts or ()) == 2:
+                first, second = arguments[0].parts or ()
+                return self.added(first, second, node, "it is a call of sum()")
         results = []
         for target in _representatives(function.objects):
             result = self.reader.call(target, arguments, keywords)
@@ -569,7 +576,7 @@ class _Frame:
                     result = self.reader.call(thing, arguments[position + 1 :], {})
                     if result is not None:
                         return result
-        return mixed([function, *arguments, *others])
+        return mixed([function, *arguments, *others], transformed)
 
     def made(self, value: Value, function: Value) -> Value:
         """Let what a call made be a tensor that others derive from, and remember the submodule that made it."""

@@ -35,21 +35,21 @@ def judge(left: Value, right: Value, arguments_are_unrelated: bool) -> Verdict |
     """
     shared = sorted(left.paths.keys() & right.paths.keys(), reverse=True)
     unclear: Verdict | None = None
+    explained = False
     for tensor in shared:  # the latest first
         a, b = left.paths[tensor], right.paths[tensor]
         if a.most == PLAIN and b.most == PLAIN:
-            # What came before this tensor happened to both sides alike.
-            unclear = unclear or Verdict(None, "", frozenset())
-            continue
-        if (verdict := _plain_shortcut(a, b) or _projected_shortcut(a, b, left.name, right.name)) is not None:
+            explained = True
+        elif (verdict := _plain_shortcut(a, b) or _projected_shortcut(a, b, left.name, right.name)) is not None:
             return verdict
-        if max(a.most, b.most) < MIXED:
-            unclear = unclear or Verdict(None, "both sides are transformed", a.names ^ b.names)
-        else:
-            unclear = unclear or Verdict(None, "one side is a product of tensors", a.names ^ b.names)
+        elif not explained or a.names != b.names:  # else both sides come from a later tensor, and it did all this
+            problem = (
+                "both sides are transformed" if max(a.most, b.most) < MIXED else "a side is a product of tensors"
+            )
+            unclear = unclear or Verdict(None, problem, a.names ^ b.names)
     if not shared and arguments_are_unrelated:
         return _shortcut_from_caller(left, right)
-    return unclear if unclear is not None and unclear.problem else None
+    return unclear
 
 
 def _plain_shortcut(a: Path, b: Path) -> Verdict | None:
