@@ -46,7 +46,7 @@ class Settings:
     draws: tuple[int, ...] = (1, 16)
     delta: float = 1e-5
     confidence: float = 0.95
-    resamples: int = 1000
+    resamples: int = 300
 
     def __post_init__(self) -> None:
         check_probability("delta", self.delta)

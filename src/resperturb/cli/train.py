@@ -88,6 +88,23 @@ def dpsgd(
     return {**values, "seeded": values.pop("seeded_noise", False)}
 
 
+def canary_counts(text: str | None) -> dict[str, int] | None:
+    """Read the number of canaries of each kind.
+
+    >>> canary_counts("mislabelled=60, blank=20")
+    {'mislabelled': 60, 'blank': 20}
+    """
+    if text is None:
+        return None
+    counts = {}
+    for part in text.split(","):
+        kind, _, number = part.partition("=")
+        if not number.strip().isdigit():
+            raise UsageError(f"--canaries takes kinds and numbers such as mislabelled=60,blank=20; not {text!r}.")
+        counts[kind.strip()] = int(number)
+    return counts
+
+
 def train(
     data: Annotated[str, typer.Option(help="Folder, file or name of the images.")],
     gamma: Annotated[
@@ -121,6 +138,7 @@ def train(
         typer.Option(help="he: /10 at 50, 75% of the epochs; quarter, for DP-SGD: /4 at 20, 40, 60, 80%."),
     ] = None,
     label_smoothing: Annotated[float, typer.Option(help="Label smoothing.")] = 0.0,
+    dropout: Annotated[float, typer.Option(help="Dropout between the convolutions of a block.")] = 0.0,
     augment: Annotated[bool, typer.Option("--augment", help="Random crops and flips.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the batches and the training noise.")] = 0,
     method: Annotated[
@@ -147,10 +165,21 @@ def train(
         ),
     ] = False,
     part: Annotated[
-        Literal["target_train", "shadow_train", "all"],
-        typer.Option(help="What to train on: a quarter of the images, which can be attacked later, or all."),
+        Literal["target_train", "shadow_train", "audit", "all"],
+        typer.Option(
+            help="What to train on: a quarter of the images, which can be attacked later; audit: each image of the "
+            "target half by its own coin; or all, which only canaries can audit."
+        ),
     ] = "target_train",
     split_seed: Annotated[int, typer.Option(help="Of the split into quarters.")] = 0,
+    subset_seed: Annotated[int, typer.Option(help="Of the coins: of the part audit, and of canaries.")] = 0,
+    canaries: Annotated[
+        str | None,
+        typer.Option(
+            help="Records made to be audited, such as mislabelled=60,blank=20; the kinds: clean, mislabelled, "
+            "out_of_distribution, blank, near_duplicate. Each is put in by its own coin, in memory only."
+        ),
+    ] = None,
     group_column: Annotated[str | None, typer.Option(help="Column whose values stay together, e.g. patient.")] = None,
     image_column: Annotated[str | None, typer.Option(help="Column of the images; guessed.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the labels; guessed.")] = None,
@@ -179,6 +208,8 @@ def train(
             "limit": limit,
             "split_seed": split_seed,
             "part": part,
+            "subset_seed": subset_seed,
+            "canaries": canary_counts(canaries),
         },
         model=model,
         skip=skip,
@@ -189,6 +220,7 @@ def train(
         momentum=momentum,
         weight_decay=weight_decay,
         label_smoothing=label_smoothing,
+        dropout=dropout,
         augment=augment,
         seed=seed,
         dpsgd=private,

@@ -10,7 +10,7 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -85,19 +85,38 @@ def train_many(
     """
     from resperturb.training.loop import train
 
+    done: dict[int, Run] = {}
+
+    def note(task: int, run: Run) -> None:
+        done[task] = run
+        on_done(run)
+
+    for task, config in enumerate(configs):
+        if (run := _finished(config, runs)) is not None:
+            note(task, run)
+    todo = {task: config for task, config in enumerate(configs) if task not in done}
     cores = usable_cores()
-    jobs = max(1, min(cores if jobs is None else jobs, len(configs)))
-    if jobs == 1:
-        done = []
-        for config in configs:
-            done.append(train(config, runs=runs))
-            on_done(done[-1])
-        return done
-    pool = _Pool(runs, max(1, cores // jobs))
-    try:
-        return _train_all(configs, pool, jobs, on_done)
-    finally:
-        pool.close()
+    jobs = min(cores if jobs is None else jobs, len(todo))
+    if jobs > 1:
+        pool = _Pool(runs, max(1, cores // jobs))
+        try:
+            _train_all(todo, pool, jobs, note)
+        finally:
+            pool.close()
+    else:
+        for task, config in todo.items():
+            note(task, train(config, runs=runs))
+    return [done[task] for task in range(len(configs))]
+
+
+def _finished(config: TrainConfig, runs: Path) -> Run | None:
+    """Find the run if it is finished, without starting a process for it."""
+    from resperturb.training.inputs import load_inputs
+    from resperturb.training.loop import with_fingerprint
+
+    path = runs / with_fingerprint(config, load_inputs(config.data)).digest
+    run = open_run(path) if (path / "config.json").exists() else None
+    return run if run is not None and run.finished else None
 
 
 def usable_cores() -> int:
@@ -105,25 +124,26 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _train_all(configs: Sequence[TrainConfig], pool: _Pool, jobs: int, on_done: Callable[[Run], None]) -> list[Run]:
-    todo = deque(range(len(configs)))
-    tries = [0] * len(configs)
-    done: dict[int, Run] = {}
-    while len(done) < len(configs):
-        busy = sum(worker.task is not None for worker in pool.workers)
-        while todo and busy < jobs:
+def _train_all(
+    configs: Mapping[int, TrainConfig], pool: _Pool, jobs: int, on_done: Callable[[int, Run], None]
+) -> None:
+    todo = deque(configs)
+    tries = dict.fromkeys(configs, 0)
+    left = len(configs)
+    while left:
+        while todo and sum(worker.task is not None for worker in pool.workers) < jobs:
             idle = next((worker for worker in pool.workers if worker.task is None), None) or pool.start()
             idle.task = todo.popleft()
             tries[idle.task] += 1
-            idle.connection.send(configs[idle.task])
-            busy += 1
+            with suppress(OSError):  # a worker that has died is noticed below
+                idle.connection.send(configs[idle.task])
         answered = wait([worker.connection for worker in pool.workers if worker.task is not None])
         for worker in [worker for worker in pool.workers if worker.connection in answered]:
             task = worker.task
             assert task is not None
             try:
                 outcome: Any = worker.connection.recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):
                 pool.drop(worker)
                 if tries[task] == TRIES:
                     raise ResperturbError(
@@ -135,9 +155,8 @@ def _train_all(configs: Sequence[TrainConfig], pool: _Pool, jobs: int, on_done: 
             worker.task = None
             if isinstance(outcome, BaseException):
                 raise outcome
-            done[task] = open_run(outcome)
-            on_done(done[task])
-    return [done[task] for task in range(len(configs))]
+            left -= 1
+            on_done(task, open_run(outcome))
 
 
 def _work(connection: Connection, runs: Path, threads: int) -> None:

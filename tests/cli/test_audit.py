@@ -1,0 +1,90 @@
+"""``resperturb audit`` as a user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from resperturb.cli import app
+from resperturb.cli.train import canary_counts
+from resperturb.errors import UsageError
+from resperturb.training.run import Run, open_run
+
+TINY = ["--data", "fashion-sample", "--limit", "80", "--epochs", "1", "--batch-size", "20"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    canaries = ["--canaries", "mislabelled=12,blank=8", "--subset-seed", "3", "--gamma", "0.5"]
+    done = CliRunner().invoke(app, ["train", *TINY, *canaries, "--out", str(folder), "--json"])
+    assert done.exit_code == 0, done.output
+    return open_run(folder)
+
+
+def test_canaries_and_coins_are_part_of_the_run(run: Run) -> None:
+    data = run.config.data
+    assert data.canaries is not None
+    assert (data.canaries.mislabelled, data.canaries.blank, data.canaries.clean) == (12, 8, 0)
+    assert data.subset_seed == 3
+    assert run.result["records"] > 20
+
+
+def test_one_json_object_and_nothing_else(run: Run) -> None:
+    done = CliRunner().invoke(app, ["audit", str(run.path), "--one-run", "--draws", "1,2", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["shadows"]["count"] == 0
+    assert {entry["draws"] for entry in found["attacks"]} == {1, 2}
+    assert found == json.loads((run.path / "audit.json").read_text()) | {"run": str(run.path)}
+
+
+def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None:
+    done = CliRunner().invoke(app, ["audit", str(run.path), "--one-run", "--draws", "1,2"])
+    assert done.exit_code == 0, done.output
+    shown = " ".join(done.stdout.split())
+    for words in (
+        "AUC of every attack on the records",
+        "1 draw",
+        "2 draws",
+        "noise off",
+        "mislabelled canaries",
+        "Proven: epsilon at most",
+        "shown: epsilon at least",
+        "95% confidence): gap of",
+        "attacks that were fixed beforehand",
+        "An attack that finds nothing proves nothing",
+    ):
+        assert words in shown, words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--draws", "1,many"], "whole numbers with commas"),
+        (["--draws", "0"], "at least 1"),
+        (["--shadows", "5"], "even number"),
+        (["--delta", "2"], "delta"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(run: Run, arguments: list[str], reason: str) -> None:
+    done = CliRunner().invoke(app, ["audit", str(run.path), *arguments])
+    assert isinstance(done.exception, UsageError)
+    assert reason in str(done.exception)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+
+
+def test_canaries_are_read_or_refused() -> None:
+    assert canary_counts(None) is None
+    assert canary_counts("blank=3") == {"blank": 3}
+    for wrong in ("blank", "blank=", "blank=-1", "blank=a", ""):
+        with pytest.raises(UsageError, match="--canaries takes"):
+            canary_counts(wrong)
+    done = CliRunner().invoke(app, ["train", *TINY, "--canaries", "loud=3"])
+    assert isinstance(done.exception, UsageError)
+    assert "loud" in str(done.exception)
