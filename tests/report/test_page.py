@@ -4,58 +4,188 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from resperturb.cli import app
-from resperturb.errors import UsageError
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedRun
-from resperturb.report.page import render, verdict, write_report
+from resperturb.report.page import render, write_report
 from resperturb.training.run import Run
 
 NASTY = "<script>alert(1)</script>"
 
 
-def charts(page: str) -> list[dict[str, object]]:
-    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
+def figures(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    return list(json.loads(found[1]))
+    return {figure["key"]: figure for figure in json.loads(found[1])}
 
 
-def test_the_page_needs_nothing_from_outside(attacked_run: Run, tmp_path: Path) -> None:
+def text(page: str) -> str:
+    """The words of the page, without its scripts and tags."""
+    import html
+
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def test_the_page_needs_nothing_from_outside(runs: list[ReportedRun], tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    write_report(path, [ReportedRun("mine", attacked_run)], "A report")
+    write_report(path, runs, "A report")
     page = path.read_text()
     assert path.stat().st_size < 6_000_000
-    own = page.replace(re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1], "")  # type: ignore[index]
-    assert not re.findall(r'(?:src|href)\s*=\s*"(?:https?:)?//', own)
-    assert "default-src 'none'" in page
+    own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.findall(r'(?:src|href)\s*=\s*"(?!#|data:)', own)
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert "default-src 'none'" in policy
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
 
 
-def test_it_says_what_the_attack_found(attacked_run: Run) -> None:
-    found = json.loads((attacked_run.path / "attacks" / "shadow.json").read_text())
-    page = render([ReportedRun("mine", attacked_run)], "A report")
-    assert f"“mine” leaks under the shadow attack: AUC {found['auc']:.3f}" in page
-    assert f"<td>{attacked_run.result['test_accuracy']:.3f}</td>" in page
-    assert len(charts(page)) == 4
+def test_the_questions_come_in_order(runs: list[ReportedRun]) -> None:
+    headings = re.findall(r'<h2 id="(\w+)">', render(runs, "A report"))
+    assert headings == ["leak", "accuracy", "proven", "tried", "made"]
 
 
-def test_a_run_that_was_not_attacked_is_not_called_private(attacked_run: Run, tmp_path: Path) -> None:
-    bare = dataclasses.replace(attacked_run, path=tmp_path)
-    for name in ("config.json", "result.json", "model.safetensors", "metrics.jsonl"):
-        (tmp_path / name).write_bytes((attacked_run.path / name).read_bytes())
-    run = ReportedRun("bare", bare)
-    assert verdict([run]) == "No attack was run on these models, so nothing can be said about what they leak."
-    page = render([run], "A report")
+def test_it_draws_what_there_is_and_no_more(runs: list[ReportedRun], bare_run: Run) -> None:
+    assert list(figures(render(runs, "all"))) == [
+        *("frontier", "roc", "low-fpr", "scores", "precision", "queries", "kinds"),
+        *("gap", "training", "bounds"),
+    ]
+    page = render([ReportedRun("bare", bare_run)], "bare")
+    assert list(figures(page)) == ["gap", "training"]
+    assert 'id="chart-roc"' not in page
     assert "not attacked" in page
-    assert len(charts(page)) == 2  # nothing to draw of an attack: the sections are absent
 
 
-def test_what_a_user_supplied_is_shown_as_text(attacked_run: Run) -> None:
-    page = render([ReportedRun(NASTY, attacked_run)], NASTY)
+def test_it_says_what_the_strongest_attack_found(attacked_run: Run) -> None:
+    found = json.loads((attacked_run.path / "attacks" / "shadow.json").read_text())
+    words = text(render([ReportedRun("mine", attacked_run)], "A report"))
+    assert "“mine” leaks: the only attack that was tried (shadow)" in words
+    assert f"AUC of {found['auc']:.3f} ({found['auc_interval'][0]:.3f} to {found['auc_interval'][1]:.3f})" in words
+    assert f"its test accuracy is {attacked_run.result['test_accuracy']:.3f}" in words
+
+
+def test_every_chart_is_told_in_words_too(runs: list[ReportedRun]) -> None:
+    page = render(runs, "A report")
+    for key in figures(page):
+        [alt] = re.findall(rf'id="chart-{key}" role="img" aria-label="([^"]*)"', page)
+        assert len(alt) > 30
+    assert f"{runs[0].attacks[0].auc:.3f}" in re.findall(r'id="chart-frontier"[^>]*aria-label="([^"]*)"', page)[0]
+
+
+def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedRun]) -> None:
+    words = text(render(runs, "A report"))
+    guarantee = runs[2].run.result["guarantee"]
+    assert f"epsilon at most {guarantee['epsilon']:.3g} at delta 1e-05" in words
+    for assumption in guarantee["assumptions"]:
+        assert f"{assumption['status']}: {assumption['statement']}" in words
+    noisy = claim(runs[1]).upper
+    assert noisy.level == "vacuous"
+    assert "Vacuous: this number promises nothing of use" in words
+    assert all(statement in words for _, statement in noisy.assumptions)
+    assert "Nothing is proven. It was trained without noise" in words
+
+
+def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedRun]) -> None:
+    audit = json.loads((runs[0].run.path / "audit.json").read_text())
+    bounds = {
+        trace["name"]: trace for trace in figures(render(runs, "A report"))["bounds"]["data"] if "name" in trace
+    }
+    lower = bounds["shown by an attack (lower bound)"]
+    assert audit["epsilon_lower"]["epsilon"] > 0.01
+    assert lower["x"][0] == audit["epsilon_lower"]["epsilon"]
+    upper = bounds["proven (upper bound)"]
+    assert upper["x"] == [claim(runs[1]).upper.epsilon, runs[2].run.result["guarantee"]["epsilon"]]
+
+
+def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:
+    run = copied(audited_run, tmp_path)
+    audit = json.loads((run.path / "audit.json").read_text())
+    audit["epsilon_upper"] |= {"epsilon": 0.001, "compares": "x", "assumptions": ["that it holds"], "why": "small"}
+    audit["verdict"] = "refuted"
+    (run.path / "audit.json").write_text(json.dumps(audit))
+    page = render([ReportedRun("mine", run)], "A report")
+    assert page.index("Refuted: “mine” was claimed") < page.index('class="verdict"')
+    assert "not refuted" not in page
+    assert "Refuted" not in text(render([ReportedRun("mine", audited_run)], "A report"))
+
+
+def test_runs_that_were_not_attacked_alike_are_not_compared_without_a_warning(
+    runs: list[ReportedRun], attacked_run: Run
+) -> None:
+    assert "were not attacked alike" in render([runs[0], ReportedRun("other", attacked_run)], "A report")
+    twice = [ReportedRun("one", attacked_run), ReportedRun("two", attacked_run)]
+    assert "were not attacked alike" not in render(twice, "A report")
+
+
+def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
+    """Scores that know nothing of membership, many times over: the best of them looks like a leak, and is none."""
+    import numpy as np
+
+    from resperturb.attacks.leakage import measured
+    from resperturb.attacks.outcome import MembershipScores, save_outcome
+
+    rng = np.random.default_rng(0)
+    run = copied(attacked_run, tmp_path)
+    for path in (run.path / "attacks").iterdir():
+        path.unlink()
+    for number in range(20):
+        scores = MembershipScores(rng.random(200), rng.random(200))
+        found = measured(scores.members, scores.nonmembers, confidence=0.95, resamples=100) or {}
+        save_outcome(run.path, f"a{number}", scores, {"attack": f"a{number}", **found})
+    mine = ReportedRun("mine", run)
+    assert mine.worst is not None
+    assert mine.worst.interval[0] > 0.5  # the naive reading would be a leak
+    assert not mine.leaks
+    assert "“mine” was not seen to leak: the strongest of 20 attacks" in text(render([mine], "A report"))
+
+
+def test_a_run_that_was_not_attacked_is_not_called_private(bare_run: Run) -> None:
+    words = text(render([ReportedRun("bare", bare_run)], "A report"))
+    assert "No attack was run on these models, so nothing can be said about what they leak." in words
+
+
+def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedRun]) -> None:
+    page = render(runs, NASTY)
+    assert NASTY in runs[1].run.result["classes"]
     assert NASTY not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 5
+    assert f"10: {NASTY}, " in text(page)
+    names = [trace["name"] for trace in figures(page)["roc"]["data"] if "name" in trace]
+    assert "noisy &lt;script&gt;alert(1)&lt;/script&gt;" in names  # plotly would take tags for formatting
+
+
+def test_how_it_was_made_can_be_read_off(runs: list[ReportedRun]) -> None:
+    words = text(render(runs, "A report"))
+    for run in runs:
+        assert run.run.config.data.fingerprint in words
+        assert run.run.config.digest in words
+    assert "noise ≠" in words
+    assert "images 28 × 28, grey" in words
+    assert "seeds training 0, split 0, subset 0" in words
+
+
+def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedRun]) -> None:
+    assert 'src="data:image/png' not in render(runs, "A report")
+    page = render(runs, "A report", show_records=True)
+    assert page.count('src="data:image/png;base64,') == 24  # twelve of each attacked run
+    assert "Treat it as you treat the records themselves" in page
+    members = {f"Training image {index}," for index in member_indices(runs[0].run)}
+    shown = re.findall(r'alt="(Training image \d+,) class', page)[:12]
+    assert len(set(shown)) == 12
+    assert set(shown) <= members
+
+
+def test_a_damaged_audit_is_named(audited_run: Run, tmp_path: Path) -> None:
+    run = copied(audited_run, tmp_path)
+    for content in ("{", "{}", "[]", '{"schema": 99}'):
+        (run.path / "audit.json").write_text(content)
+        with pytest.raises(ResperturbError, match=r"audit\.json"):
+            render([ReportedRun("mine", run)], "A report")
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -67,9 +197,25 @@ def test_report_and_compare_from_the_command_line(attacked_run: Run, tmp_path: P
     page = tmp_path / "report.html"
     written = CliRunner().invoke(app, ["report", str(attacked_run.path), "-o", str(page), "--json"])
     assert written.exit_code == 0, written.output
+    [line] = json.loads(written.stdout)["runs"]
+    assert line["proven"]["epsilon"] == "inf"
+    assert line["attack"]["leaks"] is True
     assert page.exists()
     compared = CliRunner().invoke(app, ["compare", str(attacked_run.path), str(tmp_path)])
     assert compared.exit_code == 0, compared.output
     assert f"{attacked_run.result['test_accuracy']:.3f}" in compared.output
     nothing = CliRunner().invoke(app, ["compare", str(tmp_path)])
     assert isinstance(nothing.exception, UsageError)
+
+
+def copied(run: Run, folder: Path) -> Run:
+    import shutil
+
+    shutil.copytree(run.path, folder / "copy")
+    return dataclasses.replace(run, path=folder / "copy")
+
+
+def member_indices(run: Run) -> list[int]:
+    from resperturb.training.inputs import load_inputs
+
+    return [int(index) for index in load_inputs(run.config.data).member_indices(run.config.data.part)]

@@ -1,7 +1,7 @@
 """``resperturb report`` and ``resperturb compare``: runs side by side, as a page and as a table."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,16 +10,21 @@ from resperturb.cli.output import JsonOption, emit
 if TYPE_CHECKING:
     from resperturb.report.collect import ReportedRun
 
+TITLE = "What these models leak"
+
 REPORT_HELP = """
-Write one self-contained HTML page about runs: what they leak, how accurate they are, how they were made.
+Write one self-contained HTML page about runs: what they leak, how accurate they are, what is proven, what was tried,
+how they were made. It loads nothing from the network and can be mailed and printed.
 
 Example: `resperturb report runs/plain runs/private -o report.html`
 """
 
 COMPARE_HELP = """
-Print runs side by side: noise, what the strongest attack found, accuracies. Folders that hold no run are skipped.
+Print runs side by side: what the strongest attack found, accuracies, what is proven and what was shown of epsilon.
 
-Example: `resperturb compare runs/*`
+Folders that hold no finished run are skipped. With `-o` the page of `resperturb report` is written as well.
+
+Example: `resperturb compare runs/* -o report.html`
 """
 
 Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs.")]
@@ -34,35 +39,62 @@ def register(app: typer.Typer) -> None:
 def report(
     runs: Runs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Title of the page.")] = "What these models leak",
+    title: Annotated[str, typer.Option(help="Title of the page.")] = TITLE,
+    show_records: Annotated[
+        bool,
+        typer.Option("--show-records", help="Show pictures of the most exposed records. They are private data."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the page and say where it is."""
     from resperturb.report.page import write_report
 
     found = _open(runs)
-    write_report(out, found, title)
+    write_report(out, found, title, show_records)
     payload = {"report": str(out), "runs": [run.to_dict() for run in found]}
-    emit(payload, as_json, lambda console: console.print(f"Open {out} in a browser."))
+    emit(payload, as_json, lambda console: console.print(f"Open {out} in a browser.", markup=False))
 
 
-def compare(runs: Runs, as_json: JsonOption = False) -> None:
-    """Print the table."""
-    from resperturb.cli.tables import comparison
+def compare(
+    runs: Runs,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the page here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the table, and write the page if asked."""
     from resperturb.errors import UsageError
 
     found = _open([path for path in runs if (path / "result.json").exists()])
     if not found:
         raise UsageError(f"there is no finished run among {', '.join(map(str, runs))}.")
-    payload = {"runs": [run.to_dict() for run in found]}
-    emit(payload, as_json, lambda console: console.print(comparison(found)))
+    if out is not None:
+        from resperturb.report.page import write_report
+
+        write_report(out, found, TITLE)
+    payload = {"runs": [run.to_dict() for run in found], "report": None if out is None else str(out)}
+    emit(payload, as_json, lambda console: _show(console, found, out))
+
+
+def _show(console: Any, runs: "list[ReportedRun]", out: Path | None) -> None:
+    from resperturb.cli.tables import comparison
+    from resperturb.report.wording import refutation, unequal
+
+    console.print(comparison(runs))
+    for said in (*map(refutation, runs), unequal(runs)):
+        if said:
+            console.print(said, markup=False)
+    if out is not None:
+        console.print(f"Open {out} in a browser.", markup=False)
 
 
 def _open(paths: list[Path]) -> "list[ReportedRun]":
     from resperturb.report.collect import ReportedRun, run_name
     from resperturb.training.run import open_run
 
-    found = [ReportedRun(run_name(open_run(path)), open_run(path)) for path in paths]
-    for run in found:
-        run.run.result  # noqa: B018 - an unfinished run is an error here, not in the middle of a page
-    return found
+    opened = [open_run(path) for path in paths]
+    names = [run_name(run) for run in opened]
+    for run in opened:
+        run.result  # noqa: B018 - an unfinished run is an error here, not in the middle of a page
+    return [
+        ReportedRun(str(run.path) if names.count(name) > 1 else name, run)
+        for name, run in zip(names, opened, strict=True)
+    ]

@@ -10,24 +10,38 @@ if TYPE_CHECKING:
 
 
 def comparison(runs: "Sequence[ReportedRun]") -> "Table":
-    """One line a run: noise, what the strongest attack found, accuracies."""
+    """One line a run: what the strongest attack found, accuracies, what is proven and what was shown of epsilon."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table()
-    table.add_column("run")
-    for heading in ("gamma", "attack AUC (95%)", "TPR at 1% FPR", "train acc.", "test acc.", "gap"):
-        table.add_column(heading, justify="right")
+    from resperturb.privacy.budget import number
+    from resperturb.report.claims import claim
+
+    caption = (
+        "AUC of the strongest attack; 0.5 is a coin toss. Each epsilon rests on assumptions and protects something "
+        "particular: see the report, or --json."
+    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    table.add_column("run\n  noise", overflow="fold")
+    headings = ("AUC\n95%", "TPR at\n1% FPR", "train\nacc.", "test\nacc.", "epsilon\nproven", "epsilon\nshown")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
-        line = run.to_dict()
-        attack = line.get("attack")
-        leak = ("not attacked", "")
-        if attack is not None:
-            low, high = attack["auc_interval"]
-            leak = (f"{attack['auc']:.3f} ({low:.3f} to {high:.3f})", f"{attack['tpr_at_1_percent_fpr']:.3f}")
+        leak, named = "not\nattacked", ""
+        if run.worst is not None:
+            low, high = run.worst.interval
+            leak = f"{run.worst.auc:.3f}\n{low:.3f}-{high:.3f}"
+            named = f"{run.worst.summary['tpr_at_fpr']['0.01']['tpr']:.3f}"
+        bounds = claim(run)
+        upper = "none" if bounds.upper.epsilon == float("inf") else f"<= {number(bounds.upper.epsilon)}"
         table.add_row(
-            run.name,
-            f"{run.gamma:g}",
-            *leak,
-            *(f"{line[key]:.3f}" for key in ("train_accuracy", "test_accuracy", "gap")),
+            Text(f"{run.name}\n  {run.noise}"),
+            leak,
+            named,
+            f"{run.run.result['train_accuracy']:.3f}",
+            f"{run.run.result['test_accuracy']:.3f}",
+            upper,
+            "" if bounds.lower is None else f">= {bounds.lower.epsilon:.3f}",
         )
     return table

@@ -1,188 +1,210 @@
-"""The charts of a report, as plotly figures without colours of their own: the page gives them its theme."""
+"""The charts of a report, as plotly's plain data. Colours are names such as ``@0`` or ``@faint`` that the page knows.
 
-from collections.abc import Sequence
+Thus one chart serves light, dark and print. Lines and points differ in dash and shape as well as in colour.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resperturb.report.collect import ReportedRun
-from resperturb.report.figures import PALETTE
+from resperturb.report.collect import Attack, ReportedRun
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+COLOURS = 6
+DOTTED = {"dash": "dot", "width": 1, "color": "@faint"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One position of a toggle: which traces are seen (all, if None), and what changes in the layout."""
+
+    label: str
+    visible: list[bool] | None = None
+    layout: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """A row of buttons under a chart's title, of which one is pressed; at first the first."""
+
+    label: str
+    options: tuple[Option, ...]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure as plotly's JSON, with the words that stand for it where it cannot be seen."""
+    """A figure with the words that stand for it where it cannot be seen."""
 
     key: str
     title: str
     caption: str
     alt: str
     figure: dict[str, Any]
-
-
-def leak_against_accuracy(runs: Sequence[ReportedRun]) -> Chart | None:
-    """Draw every attacked run as a point: up is more accurate, left leaks less."""
-    from plotly import graph_objects as go
-
-    attacked = [(run, run.worst) for run in runs if run.worst is not None]
-    if not attacked:
-        return None
-    figure = go.Figure()
-    for number, (run, attack) in enumerate(attacked):
-        low, high = attack.summary["auc_interval"]
-        auc, accuracy = attack.summary["auc"], run.run.result["test_accuracy"]
-        figure.add_trace(
-            go.Scatter(
-                x=[auc],
-                y=[accuracy],
-                mode="markers+text",
-                name=run.name,
-                text=[run.name],
-                textposition="top center",
-                error_x={"array": [high - auc], "arrayminus": [auc - low]},
-                marker={"size": 12, "symbol": _cycle(SYMBOLS, number), "color": _cycle(PALETTE, number)},
-                showlegend=False,
-                cliponaxis=False,
-            )
-        )
-    figure.add_vline(x=0.5, line_dash="dot", line_width=1)
-    figure.update_layout(
-        xaxis_title="attack AUC (0.5 is a coin toss)", yaxis_title="test accuracy", yaxis_tickformat=".1%"
-    )
-    points = "; ".join(
-        f"{run.name}: test accuracy {run.run.result['test_accuracy']:.3f}, AUC {attack.summary['auc']:.3f}"
-        for run, attack in attacked
-    )
-    return Chart(
-        "frontier",
-        "Accuracy against leakage",
-        "The upper left is where one wants to be: accurate, and no better attacked than by a coin. The bars are 95% "
-        "bootstrap intervals of the AUC of the strongest attack that was run.",
-        f"Scatter plot of test accuracy against attack AUC. {points}.",
-        figure.to_plotly_json(),
-    )
-
-
-def roc(runs: Sequence[ReportedRun]) -> Chart | None:
-    """Draw the ROC curve of every attack on every run."""
-    from plotly import graph_objects as go
-
-    curves = [(number, run, attack) for number, run in enumerate(runs) for attack in run.attacks]
-    if not curves:
-        return None
-    figure = go.Figure()
-    for number, run, attack in curves:
-        several = len(run.attacks) > 1
-        figure.add_trace(
-            go.Scatter(
-                x=attack.fpr,
-                y=attack.tpr,
-                mode="lines",
-                name=f"{run.name}, {attack.name}" if several else run.name,
-                line={"color": _cycle(PALETTE, number), "dash": _cycle(DASHES, run.attacks.index(attack))},
-            )
-        )
-    figure.add_trace(
-        go.Scatter(
-            x=[0, 1], y=[0, 1], mode="lines", name="coin toss", line={"dash": "dot", "width": 1, "color": "#888"}
-        )
-    )
-    figure.update_layout(
-        xaxis={"title": "false positive rate", "range": [0, 1]},
-        yaxis={"title": "true positive rate", "range": [0, 1]},
-        updatemenus=[_axis_toggle()],
-    )
-    worded = "; ".join(f"{run.name}, {attack.name}: AUC {attack.summary['auc']:.3f}" for _, run, attack in curves)
-    return Chart(
-        "roc",
-        "ROC curves",
-        "How many members an attack finds (up) for how many outsiders it accuses (right). Logarithmic axes show the "
-        "confident end, where few are accused wrongly: that is where a leak hurts.",
-        f"ROC curves. {worded}.",
-        figure.to_plotly_json(),
-    )
+    toggles: tuple[Toggle, ...] = ()
+    height: int = 26
 
 
 def generalisation_gap(runs: Sequence[ReportedRun]) -> Chart:
-    """Draw training and test accuracy side by side."""
-    from plotly import graph_objects as go
-
-    figure = go.Figure()
-    for number, (key, label) in enumerate((("train_accuracy", "training"), ("test_accuracy", "test"))):
-        values = [run.run.result[key] for run in runs]
-        figure.add_trace(
-            go.Bar(
-                x=[run.name for run in runs],
-                y=values,
-                name=label,
-                text=[f"{value:.3f}" for value in values],
-                textposition="outside",
-                marker={"color": PALETTE[number]},
-                cliponaxis=False,
-            )
+    """Draw training and test accuracy of each run as the two ends of a bar: its length is the gap."""
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [value for run in runs for value in (*_accuracies(run), None)],
+            "y": [y for number in range(len(runs)) for y in (number, number, None)],
+            "line": {"color": "@faint", "width": 3},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    ]
+    for number, label in enumerate(("test", "training")):
+        values = [_accuracies(run)[number] for run in runs]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "name": label,
+                "x": rounded(values),
+                "y": list(range(len(runs))),
+                "text": [f"{value:.3f}" for value in values],
+                "textposition": [
+                    "middle left" if value <= min(_accuracies(run)) else "middle right"
+                    for value, run in zip(values, runs, strict=True)
+                ],
+                "marker": {"color": f"@{number}", "size": 12, "symbol": SYMBOLS[number]},
+                "cliponaxis": False,
+            }
         )
-    figure.update_layout(barmode="group", yaxis={"title": "accuracy", "tickformat": ".0%", "range": [0, 1.08]})
-    worded = "; ".join(f"{run.name}: gap {run.run.result['gap']:.3f}" for run in runs)
+    low = min(value for run in runs for value in _accuracies(run))
+    worded = "; ".join(
+        f"{run.name}: training {_accuracies(run)[1]:.3f}, test {_accuracies(run)[0]:.3f}" for run in runs
+    )
     return Chart(
         "gap",
         "The gap between training and test",
-        "What a network does better on its own training images than on others is what it has learned by heart, and "
+        "What a network does better on its own training images than on others it has learned by heart, and that is "
         "what membership attacks live on.",
-        f"Bar chart of training and test accuracy. {worded}.",
-        figure.to_plotly_json(),
+        f"Training and test accuracy of each run. {worded}.",
+        {
+            "data": data,
+            "layout": {
+                "xaxis": {
+                    "title": {"text": "accuracy"},
+                    "tickformat": ".0%",
+                    "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
+                    "range": [max(-0.02, low - 0.15), 1.12],
+                },
+                "yaxis": {
+                    "tickvals": list(range(len(runs))),
+                    "ticktext": [shown(short(run.name)) for run in runs],
+                    "range": [len(runs) - 0.5, -0.5],
+                    "zeroline": False,
+                },
+            },
+        },
+        height=9 + 3 * len(runs),
     )
 
 
 def training_curves(runs: Sequence[ReportedRun]) -> Chart | None:
     """Draw the training accuracy over the epochs, and the test accuracy where it was measured."""
-    from plotly import graph_objects as go
-
-    figure = go.Figure()
+    data = []
     for number, run in enumerate(runs):
         history = run.run.metrics()
-        color = _cycle(PALETTE, number)
-        for key, label, dash in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
+        for key, label, style in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
             points = [(entry["epoch"], entry[key]) for entry in history if key in entry]
             if points:
-                figure.add_trace(
-                    go.Scatter(
-                        x=[epoch for epoch, _ in points],
-                        y=[value for _, value in points],
-                        mode="lines+markers" if key == "test_accuracy" else "lines",
-                        name=f"{run.name}, {label}",
-                        line={"color": color, "dash": dash},
-                    )
-                )
-    if not figure.data:
+                epochs, values = zip(*points, strict=True)
+                drawn = line(epochs, values, f"{run.name}, {label}", {"color": colour(number), "dash": style})
+                marked = {"mode": "lines+markers", "marker": {"symbol": symbol(number), "size": 8}}
+                data.append(drawn | (marked if key == "test_accuracy" else {}))
+    if not data:
         return None
-    figure.update_layout(xaxis_title="epoch", yaxis={"title": "accuracy", "tickformat": ".0%"})
     return Chart(
         "training",
         "Training curves",
         "Training accuracy is measured on the fly, with the noise on; test accuracy at the points shown.",
-        "Line chart of accuracy over epochs for " + ", ".join(run.name for run in runs) + ".",
-        figure.to_plotly_json(),
+        "Accuracy over the epochs of training for " + ", ".join(run.name for run in runs) + ".",
+        {
+            "data": data,
+            "layout": {
+                "xaxis": {"title": {"text": "epoch"}},
+                "yaxis": {"title": {"text": "accuracy"}, "tickformat": ".0%"},
+            },
+        },
     )
 
 
-def _axis_toggle() -> dict[str, Any]:
-    linear = {"xaxis.type": "linear", "yaxis.type": "linear", "xaxis.range": [0, 1], "yaxis.range": [0, 1]}
-    log = {"xaxis.type": "log", "yaxis.type": "log", "xaxis.range": [-3.5, 0], "yaxis.range": [-3.5, 0]}
+def attacked(runs: Sequence[ReportedRun]) -> list[tuple[int, ReportedRun, Attack]]:
+    """The runs that were attacked, with their place among all and the attack that found most."""
+    return [(number, run, run.worst) for number, run in enumerate(runs) if run.worst is not None]
+
+
+def line(x: Iterable[float], y: Iterable[float], name: str, style: dict[str, Any]) -> dict[str, Any]:
+    """Make a line of a chart."""
+    return {"type": "scatter", "mode": "lines", "x": rounded(x), "y": rounded(y), "name": shown(name), "line": style}
+
+
+def bars(values: Sequence[float], intervals: Sequence[Sequence[float]], color: str) -> dict[str, Any]:
+    """Make the error bars of values with intervals.
+
+    >>> bars([0.5], [(0.25, 1.0)], "@0")["array"]
+    [0.5]
+    """
     return {
-        "type": "buttons",
-        "direction": "right",
-        "x": 1,
-        "xanchor": "right",
-        "y": 1.12,
-        "yanchor": "bottom",
-        "buttons": [
-            {"label": "linear", "method": "relayout", "args": [linear]},
-            {"label": "logarithmic", "method": "relayout", "args": [log]},
-        ],
+        "array": rounded(high - value for value, (_, high) in zip(values, intervals, strict=True)),
+        "arrayminus": rounded(value - low for value, (low, _) in zip(values, intervals, strict=True)),
+        "color": color,
+        "thickness": 1.2,
     }
 
 
-def _cycle(values: Sequence[str], number: int) -> str:
-    return values[number % len(values)]
+def shown(text: str) -> str:
+    """Make plotly show a text as it is: it would take tags in it for formatting.
+
+    >>> shown("<b>bold</b> & brave")
+    '&lt;b&gt;bold&lt;/b&gt; &amp; brave'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def short(name: str, most: int = 28) -> str:
+    """Cut a name that would not fit.
+
+    >>> short("a name that goes on and on and on")
+    'a name that goes on and on …'
+    """
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Keep the digits that a screen can show, so that the page stays small.
+
+    >>> rounded([0.123456789, 1.0])
+    [0.12346, 1.0]
+    """
+    return [float(f"{value:.5g}") for value in values]
+
+
+def colour(number: int, percent: int = 100) -> str:
+    """Name the colour of a series, more or less transparent.
+
+    >>> colour(1), colour(7, 20)
+    ('@1', '@1/20')
+    """
+    return f"@{number % COLOURS}" + ("" if percent == 100 else f"/{percent}")
+
+
+def dash(number: int) -> str:
+    """Choose the dash of a series."""
+    return DASHES[number % len(DASHES)]
+
+
+def symbol(number: int) -> str:
+    """Choose the shape of a series' points."""
+    return SYMBOLS[number % len(SYMBOLS)]
+
+
+def _accuracies(run: ReportedRun) -> tuple[float, float]:
+    return float(run.run.result["test_accuracy"]), float(run.run.result["train_accuracy"])

@@ -1,5 +1,7 @@
 """One self-contained HTML page: open it, mail it, print it. It loads nothing from anywhere."""
 
+import base64
+import hashlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,21 +10,22 @@ from typing import Any
 
 from resperturb.errors import UsageError
 from resperturb.files import write_bytes
-from resperturb.report import charts
+from resperturb.report import charts, leak_charts, score_charts, wording
+from resperturb.report.bounds_chart import bounds
+from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedRun
+from resperturb.report.exposed import exposed_records
+from resperturb.report.facts import facts_table
 
-# Below this the 95% interval of an attack's AUC touches a coin toss for all that a user can tell.
-COIN_TOSS = 0.5
 
-
-def write_report(path: Path, runs: Sequence[ReportedRun], title: str) -> None:
-    """Write the report of ``runs`` to ``path``."""
+def write_report(path: Path, runs: Sequence[ReportedRun], title: str, show_records: bool = False) -> None:
+    """Write the report of ``runs`` to ``path``; with ``show_records`` it holds pictures of private records."""
     if not runs:
         raise UsageError("a report needs at least one finished run.")
-    write_bytes(path, render(runs, title).encode())
+    write_bytes(path, render(runs, title, show_records).encode())
 
 
-def render(runs: Sequence[ReportedRun], title: str) -> str:
+def render(runs: Sequence[ReportedRun], title: str, show_records: bool = False) -> str:
     """Return the page; everything that came from a user is escaped in it."""
     import jinja2
     from plotly.offline import get_plotlyjs
@@ -35,49 +38,71 @@ def render(runs: Sequence[ReportedRun], title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["script_json"] = script_json
-    drawn = [
-        charts.leak_against_accuracy(runs),
-        charts.roc(runs),
-        charts.generalisation_gap(runs),
-        charts.training_curves(runs),
-    ]
+    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    claims = [claim(run) for run in runs]
+    drawn = {
+        "leak": _present(
+            leak_charts.leak_against_accuracy(runs),
+            score_charts.roc(runs),
+            score_charts.low_false_positives(runs),
+            score_charts.score_distributions(runs),
+            score_charts.precision_and_recall(runs),
+            leak_charts.leakage_over_queries(runs),
+            leak_charts.leakage_over_gamma(runs),
+            leak_charts.leakage_by_kind(runs),
+        ),
+        "accuracy": _present(charts.generalisation_gap(runs), charts.training_curves(runs)),
+        "proven": _present(bounds(runs, claims)),
+    }
+    script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
     return environment.get_template("report.html").render(
         title=title,
-        verdict=verdict(runs),
+        headline=wording.headline(runs),
+        findings=[wording.finding(run) for run in runs] if len(runs) > 1 and any(r.attacks for r in runs) else [],
+        alarms=[said for run in runs if (said := wording.refutation(run))],
+        unequal=wording.unequal(runs),
+        grouped=any(run.run.config.data.group_column for run in runs),
+        caveat=wording.CAVEAT,
+        whom=wording.whom,
         runs=runs,
-        charts=[chart for chart in drawn if chart is not None],
+        claims=list(zip(runs, claims, strict=True)),
+        charts=drawn,
+        figures=[_data(chart) for part in drawn.values() for chart in part],
+        exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
+        facts=facts_table(runs),
         plotly=get_plotlyjs(),
+        script=script,
+        script_sources=" ".join(_source(code) for code in (get_plotlyjs(), script)),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-
-
-def verdict(runs: Sequence[ReportedRun]) -> str:
-    """Say in a few sentences what the attacks found, no more than they showed."""
-    sentences = []
-    attacked = [(run, run.worst) for run in runs if run.worst is not None]
-    for run, attack in attacked:
-        low, high = attack.summary["auc_interval"]
-        leaks = "leaks" if low > COIN_TOSS else "was not seen to leak"
-        sentences.append(
-            f"“{run.name}” {leaks} under the {attack.name} attack: AUC {attack.summary['auc']:.3f} "
-            f"({low:.3f} to {high:.3f}), at a test accuracy of {run.run.result['test_accuracy']:.3f}."
-        )
-    if not attacked:
-        return "No attack was run on these models, so nothing can be said about what they leak."
-    sentences.append(
-        "An attack that finds a leak shows it; one that finds none proves nothing, for a stronger one may exist."
-    )
-    return " ".join(sentences)
 
 
 def script_json(value: Any) -> Any:
     """Write JSON that is safe inside a script element, whatever text is in it.
 
     >>> str(script_json({"name": "</script>"}))
-    '{"name": "\\\\u003c/script>"}'
+    '{"name":"\\\\u003c/script>"}'
     """
     from markupsafe import Markup
-    from plotly.utils import PlotlyJSONEncoder
 
-    text = json.dumps(value, cls=PlotlyJSONEncoder)
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _present(*drawn: charts.Chart | None) -> list[charts.Chart]:
+    return [chart for chart in drawn if chart is not None]
+
+
+def _data(chart: charts.Chart) -> dict[str, Any]:
+    """What the page's script needs of a chart."""
+    toggles = [
+        [{"visible": option.visible, "layout": option.layout} for option in toggle.options]
+        for toggle in chart.toggles
+    ]
+    return {"key": chart.key, **chart.figure, "toggles": toggles}
+
+
+def _source(code: str) -> str:
+    """Name a script in the page's security policy: no other script may run in it."""
+    digest = hashlib.sha256(code.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,151 @@
+"""What is proven beside what was shown, on one axis."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from resperturb.privacy.budget import MEANINGFUL_UP_TO, WEAK_UP_TO, number
+from resperturb.report.charts import Chart, shown
+from resperturb.report.claims import Claim
+from resperturb.report.collect import ReportedRun
+
+# The axis is logarithmic, so an epsilon of 0 is drawn at its left end, and an infinite one at its right.
+LEFT = 0.01
+LEAST_RIGHT = 100.0
+
+
+def bounds(runs: Sequence[ReportedRun], claims: Sequence[Claim]) -> Chart | None:
+    """Draw the upper and the lower bound on epsilon of every run that has either."""
+    pairs = [pair for pair in zip(runs, claims, strict=True) if _has_bounds(pair[1])]
+    if not pairs:
+        return None
+    finite = [claim.upper.epsilon for _, claim in pairs if claim.upper.epsilon < math.inf]
+    right = 10 ** math.ceil(math.log10(3 * max([*finite, LEAST_RIGHT / 3])))
+    rows = [_row(run, claim, len(pairs) - number, right) for number, (run, claim) in enumerate(pairs)]
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [x for row in rows for x in (row["low"], row["high"], None)],
+            "y": [y for row in rows for y in (row["y"], row["y"], None)],
+            "line": {"color": "@faint", "width": 2},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        },
+        {
+            "type": "scatter",
+            "mode": "text",
+            "x": [LEFT] * len(rows),
+            "y": [row["y"] + 0.22 for row in rows],
+            "text": [row["text"] for row in rows],
+            "textposition": "top right",
+            "hoverinfo": "skip",
+            "showlegend": False,
+            "cliponaxis": False,
+        },
+        _markers(
+            "shown by an attack (lower bound)",
+            [row for row in rows if row["shown"]],
+            "low",
+            {"color": "@1", "symbol": "triangle-right", "size": 15},
+        ),
+        _markers(
+            "proven (upper bound)",
+            [row for row in rows if row["high"] < right],
+            "high",
+            {"color": "@0", "symbol": "triangle-left", "size": 15},
+        ),
+        _markers(
+            "nothing is proven: it may be any number",
+            [row for row in rows if row["high"] == right],
+            "high",
+            {"color": "@faint", "symbol": "arrow-right", "size": 15},
+        ),
+    ]
+    zones = (
+        ("meaningful", LEFT, MEANINGFUL_UP_TO, 4),
+        ("weak", MEANINGFUL_UP_TO, WEAK_UP_TO, 10),
+        ("vacuous", WEAK_UP_TO, right, 18),
+    )
+    return Chart(
+        "bounds",
+        "What is proven beside what was shown",
+        "The true epsilon of a run lies between what an attack has shown and what a proof allows, each under the "
+        f"assumptions below. Up to {MEANINGFUL_UP_TO:g} a bound is meaningful, up to {WEAK_UP_TO:g} weak, beyond it "
+        "promises nothing of use. A lower bound at the left end is 0: nothing was shown.",
+        "Upper and lower bounds on epsilon. " + "; ".join(row["worded"] for row in rows) + ".",
+        {
+            "data": [trace for trace in data if trace["x"]],
+            "layout": {
+                "xaxis": {
+                    "title": {"text": "epsilon"},
+                    "type": "log",
+                    "range": [math.log10(LEFT), math.log10(right)],
+                },
+                "yaxis": {"visible": False, "range": [0.5, len(rows) + 0.9]},
+                "shapes": [_zone(low, high, shade) for _, low, high, shade in zones],
+                "annotations": [_zone_name(low, high, word) for word, low, high, _ in zones],
+            },
+        },
+        height=10 + 5 * len(rows),
+    )
+
+
+def _has_bounds(claim: Claim) -> bool:
+    return claim.lower is not None or claim.upper.epsilon < math.inf
+
+
+def _row(run: ReportedRun, claim: Claim, y: int, right: float) -> dict[str, Any]:
+    upper, lower = claim.upper.epsilon, claim.lower
+    found = "" if lower is None else f"shown {number(lower.epsilon)}, "
+    proven = "nothing proven" if upper == math.inf else f"proven {number(upper)}"
+    refuted = ": <b>refuted</b>" if claim.refuted else ""
+    return {
+        "y": y,
+        "low": LEFT if lower is None else max(LEFT, lower.epsilon),
+        "high": min(upper, right),
+        "shown": lower is not None,
+        "text": f"<b>{shown(run.name)}</b>  {found}{proven}{refuted}",
+        "worded": f"{run.name}: {found}{proven}" + (", refuted" if claim.refuted else ""),
+    }
+
+
+def _markers(name: str, rows: Sequence[dict[str, Any]], end: str, marker: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [row[end] for row in rows],
+        "y": [row["y"] for row in rows],
+        "marker": marker,
+        "cliponaxis": False,
+        "hovertemplate": "%{x:.3g}<extra></extra>",
+    }
+
+
+def _zone(low: float, high: float, shade: int) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "x0": low,
+        "x1": high,
+        "y0": 0,
+        "y1": 1,
+        "yref": "paper",
+        "layer": "below",
+        "line": {"width": 0},
+        "fillcolor": f"@faint/{shade}",
+    }
+
+
+def _zone_name(low: float, high: float, word: str) -> dict[str, Any]:
+    # Annotations count in powers of ten on a logarithmic axis, shapes do not.
+    middle = (math.log10(low) + math.log10(high)) / 2
+    return {
+        "x": middle,
+        "y": 0,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "text": word,
+        "showarrow": False,
+        "font": {"color": "@faint", "size": 10},
+    }

@@ -1,0 +1,84 @@
+"""How a run was made: what one needs to make it again, and to see in what runs differ."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from resperturb.report.collect import ReportedRun
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A line of the table: a setting, its value in every run, and whether these differ."""
+
+    label: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs do not agree, in more than what no two runs share.
+
+        >>> Fact("seeds", ("0", "1")).differs, Fact("time", ("3 s", "4 s")).differs
+        (True, False)
+        """
+        return len(set(self.values)) > 1 and self.label not in ("time", "made", "run")
+
+
+def facts_table(runs: Sequence[ReportedRun]) -> list[Fact]:
+    """Set the settings, seeds, versions and fingerprints of the runs side by side; what no run has is left out."""
+    columns = [_facts(run) for run in runs]
+    table = [Fact(label, tuple(column[label] for column in columns)) for label in columns[0]]
+    return [fact for fact in table if any(fact.values)]
+
+
+def _facts(run: ReportedRun) -> dict[str, str]:
+    config, result = run.run.config, run.run.result
+    data, made = config.data, result.get("environment", {})
+    height, width = result["image_size"]
+    classes = result["classes"]
+    canaries = {} if data.canaries is None else data.canaries.counts
+    return {
+        "data": data.spec,
+        "data fingerprint": data.fingerprint,
+        "trained on": f"{result['records']} images ({data.part.replace('_', ' ')})",
+        "tested on": f"{result['test_records']} images",
+        "images": f"{width} × {height}, {'grey' if result['channels'] == 1 else 'colour'}",
+        "classes": f"{len(classes)}: " + ", ".join(_first(classes, 12)),
+        "kept together": data.group_column or "",
+        "canaries": ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in canaries.items() if count),
+        "network": f"{config.model}, {config.norm} normalisation" + ("" if config.skip else ", no skip connections"),
+        "noise": ", ".join(
+            f"{key.replace('_', ' ')} {value}" if key != "name" else str(value)
+            for key, value in config.perturbation.items()
+            if value is not None
+        ),
+        "DP-SGD": _dpsgd(run),
+        "training": f"{config.epochs} epochs, batches of {config.batch_size}, learning rate {config.lr:g} "
+        f"({config.schedule}), momentum {config.momentum:g}, weight decay {config.weight_decay:g}",
+        "regularisation": ", ".join(
+            text
+            for text, used in (
+                ("crops and flips", config.augment),
+                (f"label smoothing {config.label_smoothing:g}", config.label_smoothing),
+                (f"dropout {config.dropout:g}", config.dropout),
+            )
+            if used
+        ),
+        "seeds": f"training {config.seed}, split {data.split_seed}, subset {data.subset_seed}",
+        "answers averaged": f"over {result['draws']} draw{'s' if result['draws'] > 1 else ''} of the noise",
+        "time": f"{result['seconds']:.0f} s of training",
+        "versions": ", ".join(f"{key} {made[key]}" for key in ("resperturb", "torch", "python") if key in made),
+        "made": f"{made.get('made', '')} on {made.get('machine', '')}",
+        "run": config.digest,
+    }
+
+
+def _dpsgd(run: ReportedRun) -> str:
+    dpsgd = run.run.config.dpsgd
+    if dpsgd is None:
+        return ""
+    clip = "no clipping" if dpsgd.clip is None else f"gradients clipped to {dpsgd.clip:g}"
+    return f"noise {dpsgd.noise_multiplier or 0:g}, {clip}" + (", noise from the seed" if dpsgd.seeded else "")
+
+
+def _first(values: Sequence[str], most: int) -> list[str]:
+    return [*values[:most], *(["…"] if len(values) > most else [])]

@@ -1,0 +1,94 @@
+"""What was found, in sentences that say no more than was shown."""
+
+from collections.abc import Sequence
+
+from resperturb.privacy.budget import percent
+from resperturb.report.claims import claim
+from resperturb.report.collect import ReportedRun
+
+CAVEAT = "An attack that finds a leak shows it; one that finds none proves nothing, for a stronger one may exist."
+
+
+def headline(runs: Sequence[ReportedRun]) -> str:
+    """Say in one sentence what the attacks found."""
+    attacked = [run for run in runs if run.attacks]
+    if not attacked:
+        return "No attack was run on these models, so nothing can be said about what they leak."
+    if len(runs) == 1:
+        return finding(runs[0])
+    leaking = [run for run in attacked if run.leaks]
+    counted = f"{_count(len(leaking))} of {len(attacked)} attacked models {'leaks' if len(leaking) == 1 else 'leak'}"
+    least = min(attacked, key=lambda run: run.attacks[0].auc)
+    best = max(attacked, key=lambda run: float(run.run.result["test_accuracy"]))
+    if least is best:
+        return f"{counted}; {_placed(best)} is both the most accurate and the least exposed."
+    return f"{counted}; the least exposed is {_placed(least)}, the most accurate {_placed(best)}."
+
+
+def finding(run: ReportedRun) -> str:
+    """Say in one sentence what the strongest attack on a run found."""
+    attack, accuracy = run.worst, float(run.run.result["test_accuracy"])
+    if attack is None:
+        return f"“{run.name}” was not attacked, so nothing can be said about what it leaks."
+    low, high = attack.interval
+    tried = (
+        "the only attack that was tried" if len(run.attacks) == 1 else f"the strongest of {len(run.attacks)} attacks"
+    )
+    verb = "leaks" if run.leaks else "was not seen to leak"
+    return (
+        f"“{run.name}” {verb}: {tried} ({attack.name}) tells {whom(attack.candidates)} that were in its training set "
+        f"from others with an AUC of {attack.auc:.3f} ({low:.3f} to {high:.3f}), where 0.5 is a coin toss"
+        f"{_recognised(run)}; its test accuracy is {accuracy:.3f}."
+    )
+
+
+def refutation(run: ReportedRun) -> str | None:
+    """Say that an attack has shown more than was proven possible, if it has."""
+    found = claim(run)
+    if not found.refuted or found.lower is None:
+        return None
+    return (
+        f"Refuted: “{run.name}” was claimed to have {found.upper.words}, but its audit showed {found.lower.words}. "
+        "Something that the claim rests on does not hold; do not rely on it."
+    )
+
+
+def unequal(runs: Sequence[ReportedRun]) -> str | None:
+    """Warn if the runs were not attacked alike: then the one that was attacked least looks best."""
+    attacked = [run for run in runs if run.attacks]
+    methods = {frozenset(attack.name.split(",")[0] for attack in run.attacks) for run in attacked}
+    if len(methods) < 2:
+        return None
+    fewest = min(attacked, key=lambda run: len(run.attacks))
+    return (
+        f"The runs were not attacked alike (“{fewest.name}” by {len(fewest.attacks)}, another by "
+        f"{max(len(run.attacks) for run in attacked)} attacks), so a smaller leak may only mean a weaker attack; "
+        "run “resperturb audit” on all of them before you compare."
+    )
+
+
+def _recognised(run: ReportedRun) -> str:
+    attack = run.most_found("0.01")
+    found = None if attack is None else attack.tpr("0.01")
+    if found is None:
+        return ""
+    return f", and {percent(float(found['tpr']))} of them can be named while 1% of the others are accused wrongly"
+
+
+def _placed(run: ReportedRun) -> str:
+    return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {float(run.run.result['test_accuracy']):.3f})"
+
+
+def whom(candidates: str) -> str:
+    """Name a kind of candidate in the plural.
+
+    >>> whom("record"), whom("canaries"), whom("near_duplicate")
+    ('records', 'canaries', 'near-duplicate canaries')
+    """
+    if candidates in ("record", "canaries"):
+        return candidates if candidates == "canaries" else "records"
+    return candidates.replace("_", "-") + " canaries"
+
+
+def _count(number: int) -> str:
+    return "None" if number == 0 else str(number)

@@ -1,0 +1,191 @@
+"""The report in a real browser: it draws, obeys its buttons, keeps to itself, and fits a phone."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from resperturb.report.collect import ReportedRun
+from resperturb.report.page import write_report
+
+ARTEFACTS = Path(__file__).parents[2] / "test-artifacts"
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+NASTY = "<script>alert(1)</script>"
+DRAWN = """() => [...document.querySelectorAll(".chart")].every(
+    chart => chart.querySelectorAll(".main-svg .trace, .main-svg .point, .main-svg path.js-line").length > 0)"""
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[ReportedRun], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The report of three runs, private records and all, open in Chromium; whatever goes wrong in it is kept."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        if os.environ.get("CI"):
+            pytest.fail("there is no chromium, and continuous integration must not go without this test.")
+        pytest.skip("no chromium is installed; `apt install chromium` to test the report in it.")
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(path, runs, f"A report {NASTY}", show_records=True)
+    ARTEFACTS.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=QUIET)
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(180_000)
+        page.wrong, page.asked = [], []  # type: ignore[attr-defined]
+        page.on("console", lambda message: page.wrong.append(message.text))  # type: ignore[attr-defined]
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))  # type: ignore[attr-defined]
+        page.on("dialog", lambda dialog: page.wrong.append(dialog.message))  # type: ignore[attr-defined]
+        page.on("request", lambda request: page.asked.append(request.url))  # type: ignore[attr-defined]
+        page.goto(path.as_uri())
+        page.wait_for_function(DRAWN)
+        yield page
+        browser.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_went_wrong(page: Page) -> Iterator[None]:
+    yield
+    assert page.wrong == []  # type: ignore[attr-defined]
+    outside = [url for url in page.asked if not url.startswith(("file:", "data:"))]  # type: ignore[attr-defined]
+    assert outside == []
+
+
+def test_every_chart_draws(page: Page) -> None:
+    assert page.locator(".chart").count() == 10
+    assert page.evaluate(DRAWN)
+
+
+def test_a_name_made_to_be_run_is_text(page: Page) -> None:
+    assert NASTY in page.title()
+    assert NASTY in page.locator("h1").inner_text()
+    assert NASTY in page.locator(".facts").inner_text()  # the name of a class
+    labels = page.locator("#chart-frontier text").all_text_contents()
+    assert f"noisy {NASTY}"[:27] + "…" in labels
+
+
+def test_the_axes_of_the_roc_curve_can_be_made_logarithmic(page: Page) -> None:
+    linear, log = page.locator('#title-roc ~ .toggle button[data-toggle="0"]').all()
+    assert axis_type(page) == "linear"
+    log.focus()
+    page.keyboard.press("Enter")
+    assert axis_type(page) == "log"
+    assert (linear.get_attribute("aria-pressed"), log.get_attribute("aria-pressed")) == ("false", "true")
+    page.locator("#chart-roc").screenshot(path=ARTEFACTS / "roc-logarithmic.png")
+    linear.click()
+    assert axis_type(page) == "linear"
+
+
+def test_all_attacks_can_be_shown(page: Page) -> None:
+    strongest, everything = page.locator('#title-roc ~ .toggle button[data-toggle="1"]').all()
+    before = visible_traces(page, "roc")
+    everything.click()
+    assert set(visible_traces(page, "roc")) > set(before)
+    strongest.click()
+    assert visible_traces(page, "roc") == before
+
+
+def test_the_scores_of_each_run_can_be_chosen(page: Page) -> None:
+    first, second = page.locator("#title-scores ~ .toggle button").all()
+    assert visible_traces(page, "scores") == [0, 1]
+    second.click()
+    assert visible_traces(page, "scores") == [2, 3]
+    first.click()
+    assert visible_traces(page, "scores") == [0, 1]
+
+
+def test_light_and_dark(page: Page) -> None:
+    ink = "() => getComputedStyle(document.querySelector('#chart-gap text')).fill"
+    light = page.evaluate(ink)
+    page.locator("#theme").click()
+    dark = page.evaluate(ink)
+    assert dark != light
+    for theme in ("dark", "light"):
+        assert page.evaluate(CONTRAST) == [], theme
+        page.locator("#theme").click()
+    assert page.evaluate(ink) == dark
+    page.screenshot(path=ARTEFACTS / "report-1280-dark.png", full_page=True)
+    page.locator("#theme").click()
+
+
+def test_it_fits_a_screen_and_a_phone(page: Page) -> None:
+    page.screenshot(path=ARTEFACTS / "report-1280.png", full_page=True)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("() => document.querySelector('#chart-bounds .main-svg').clientWidth < 390")
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    page.screenshot(path=ARTEFACTS / "report-390.png", full_page=True)
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_it_prints_light_and_unfolded(page: Page) -> None:
+    page.locator("#theme").click()
+    folded = page.locator("details:not([open])").count()
+    assert folded > 0
+    page.evaluate(
+        "() => { window.seen = null; addEventListener('beforeprint', () => { window.seen = "
+        "[document.documentElement.dataset.theme, document.querySelectorAll('details:not([open])').length]; }); }"
+    )
+    page.pdf(path=ARTEFACTS / "report.pdf")
+    assert page.evaluate("() => window.seen") == ["light", 0]
+    assert page.locator("details:not([open])").count() == folded
+    assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+    page.locator("#theme").click()
+
+
+def test_everything_can_be_reached_by_keyboard_and_has_a_name(page: Page) -> None:
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, [role=img], [role=region], img, summary")]
+            .filter(item => !(item.getAttribute("aria-label") || item.getAttribute("alt") || item.textContent.trim()))
+            .map(item => item.outerHTML)"""
+    )
+    assert unnamed == []
+    assert (
+        page.evaluate("() => document.querySelectorAll('[tabindex]:not([tabindex=\"0\"]):not(.chart *)').length") == 0
+    )
+    for scrolling in page.locator(".scroll").all():
+        assert scrolling.get_attribute("tabindex") == "0"
+
+
+def axis_type(page: Page) -> str:
+    return str(page.evaluate("() => document.getElementById('chart-roc').layout.xaxis.type"))
+
+
+def visible_traces(page: Page, key: str) -> list[int]:
+    """Which traces of a chart the browser really drew."""
+    shown = (
+        f"() => document.getElementById('chart-{key}')._fullData.filter(t => t.visible === true).map(t => t.index)"
+    )
+    return list(page.evaluate(shown))
+
+
+# The contrast of every text with what is behind it, by WCAG's formula; what is below AA is returned.
+CONTRAST = """() => {
+  const parse = color => (color.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = item => {
+    for (; item; item = item.parentElement) {
+      const color = parse(getComputedStyle(item).backgroundColor);
+      if (color.length === 3 || color[3] > 0.5) return color;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const item of document.querySelectorAll("body *:not(script):not(style)")) {
+    if (![...item.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())) continue;
+    const style = getComputedStyle(item);
+    const color = parse(item.closest("svg") ? style.fill : style.color);
+    const [a, b] = [light(color), light(behind(item))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) poor.push([item.textContent.slice(0, 40), style.color]);
+  }
+  return poor;
+}"""
