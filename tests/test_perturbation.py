@@ -363,25 +363,30 @@ def test_a_call_without_images_is_refused() -> None:
     assert noise_of(model, torch.zeros(2, 8)).abs().min() > 0
 
 
-def test_a_part_called_by_itself_is_refused_where_the_input_noise_would_be_skipped() -> None:
-    model = rp.perturb(net(blocks=2), rp.Additive(gamma=1.0))
-    with pytest.raises(UsageError, match="called by itself"):
-        model[1](torch.zeros(2, 8))
-    with pytest.raises(UsageError, match="called by itself"):
-        model.forward(torch.zeros(2, 8))
-    assert noise_of(model, torch.zeros(2, 8)).abs().min() > 0
+def test_a_part_with_the_first_layer_is_refused_by_itself_because_the_input_noise_would_be_skipped() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), Block()), Block())
+    rp.perturb(model, rp.Additive(gamma=1.0))
+    x = torch.zeros(2, 8)
+    for call in (model[0], model[0][0], model.forward):
+        with pytest.raises(UsageError, match="called by itself"):
+            call(x)
+    assert not model(x).equal(model(x))
 
 
 def test_a_part_called_by_itself_keeps_the_noise_of_its_junctions() -> None:
-    model = rp.perturb(net(blocks=2), ADDITIVE)
+    model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), Block()), Block())
+    rp.perturb(model, rp.Additive(gamma=1.0))
     assert noise_of(model[1], torch.zeros(2, 8)).abs().min() > 0
-    assert rp.strategy_of(model[1]) == ADDITIVE
+    assert rp.strategy_of(model[1]) == rp.Additive(gamma=1.0)
+    model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), Block()), Block())
+    rp.perturb(model, ADDITIVE)  # there is no input noise to be skipped
+    assert not model[0](torch.zeros(2, 8)).equal(model[0](torch.zeros(2, 8)))
 
 
 def test_a_call_that_fails_does_not_open_the_way_for_parts() -> None:
-    model = rp.perturb(nn.Sequential(Block(), nn.Linear(3, 3)), rp.Additive(gamma=1.0))
+    model = rp.perturb(nn.Sequential(nn.Linear(8, 8), Block(), nn.Linear(3, 3)), rp.Additive(gamma=1.0))
     with pytest.raises(RuntimeError):
-        model(torch.zeros(2, 8))  # the linear layer wants 3
+        model(torch.zeros(2, 8))  # the last layer wants 3
     with pytest.raises(UsageError, match="called by itself"):
         model[0](torch.zeros(2, 8))
 

@@ -96,7 +96,6 @@ class NoiseSource:
     def __init__(self, seed: int | None = None) -> None:
         self.silenced = 0
         self.entered = 0
-        self.needs_entry = False
         self._register(seed)
 
     def _register(self, seed: int | None) -> None:
@@ -106,23 +105,12 @@ class NoiseSource:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is loud, whatever silenced the original while it was copied, and starts its own seeded noise.
-        return {"seed": self.seed, "needs_entry": self.needs_entry}
+        return {"seed": self.seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.silenced = 0
         self.entered = 0
-        self.needs_entry = state["needs_entry"]
         self._register(state["seed"])
-
-    def check_entered(self) -> None:
-        """Refuse to run a part of a model whose input is noised without the model that noises it."""
-        if self.needs_entry and not self.entered and not torch.compiler.is_compiling():
-            if torch._C._current_graph_task_id() != -1:
-                return  # gradient checkpointing runs a part again
-            raise UsageError(
-                "a part of the perturbed model was called by itself, which skips the noise on the model's input; "
-                "call the model as model(x), or perturb the part that you call."
-            )
 
     def normal(self, like: Tensor, training: bool) -> Tensor:
         """Draw standard normals with the shape, type, device and memory layout of ``like``."""

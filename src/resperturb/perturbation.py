@@ -9,6 +9,7 @@ the noise is on in ``train()`` and in ``eval()``, and :func:`noise_off` is the o
 """
 
 import inspect
+import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -149,7 +150,6 @@ class _JunctionNoise:
     source: NoiseSource
 
     def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
-        self.source.check_entered()
         if self.strategy.gamma == 0 or self.source.silenced:
             return total
         return self.strategy.apply(total, shortcut, self.source.normal(total, training))
@@ -207,6 +207,21 @@ class _Leave:
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         self.source.entered -= 1
+
+
+@dataclass
+class _Stem:
+    """A forward pre-hook on the first layer, which must not run without the noise on the model's input."""
+
+    source: NoiseSource
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        if self.source.entered or torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
+            return  # in the model, or run again by gradient checkpointing
+        raise UsageError(
+            "a part of the perturbed model was called by itself, which skips the noise on the model's input; call "
+            "the model as model(x), or perturb the part that you call."
+        )
 
 
 @dataclass
@@ -273,11 +288,12 @@ def perturb(
         if isinstance(junction.module, nn.TransformerEncoderLayer):
             junction.module.register_forward_pre_hook(_keep_slow_path)
     if isinstance(strategy, Additive) and (strategy.input_std or strategy.clip_radius is not None):
-        source.needs_entry = True
         for member in members:
             parameters = list(inspect.signature(type(member).forward).parameters)[1:]
             member.register_forward_pre_hook(_InputNoise(strategy, source, parameters), with_kwargs=True)
             member.register_forward_hook(_Leave(source), always_call=True)
+            for stem in _first_layer(member):
+                stem.register_forward_pre_hook(_Stem(source))
     for layer in last:
         assert isinstance(strategy, Multiplicative)
         layer.register_forward_hook(_OutputNoise(strategy, source))
@@ -371,6 +387,11 @@ def _members(model: nn.Module) -> list[nn.Module]:
     """The networks that see the input: the members of an ensemble, each noised by itself, or the model."""
     members = getattr(model, "members", None)
     return list(members) if isinstance(members, nn.ModuleList) else [model]
+
+
+def _first_layer(model: nn.Module) -> list[nn.Module]:
+    layers = (module for module in model.modules() if next(module.parameters(recurse=False), None) is not None)
+    return [layer for layer in itertools.islice(layers, 1) if layer is not model]
 
 
 def _last_linear(model: nn.Module) -> nn.Linear:
