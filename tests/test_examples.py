@@ -1,0 +1,64 @@
+"""The examples run as they are, on a small folder of images, and are short."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# torchvision's compiled operators do not load beside every build of torch; its models do not need them.
+RUN = """
+import runpy, sys, torch
+for operator in ("nms", "qnms"):
+    try:
+        torch.library.define(f"torchvision::{operator}", "(Tensor a, Tensor b, float threshold) -> Tensor")
+    except RuntimeError:
+        pass
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    for name, shade in (("dark", 40), ("light", 200)):
+        (folder / name).mkdir()
+        for i in range(6):
+            Image.new("RGB", (32, 32), (shade + i, shade, shade)).save(folder / name / f"{i}.png")
+    return folder
+
+
+def run(cache: Path, example: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", RUN, str(EXAMPLES / example), *arguments]
+    environment = {**os.environ, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.py")))
+def test_examples_are_short(example: str) -> None:
+    assert len((EXAMPLES / example).read_text().splitlines()) < 60
+
+
+def test_a_stock_resnet_on_an_image_folder(folder: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    out = run(
+        tmp_path, "torchvision_resnet18.py", str(folder), "--epochs", "1", "--size", "32", "--out", str(weights)
+    )
+    assert "noise at layer1.0, layer1.1" in out
+    assert "Additive(gamma=0.5, input_std=0.25" in out
+    assert "test accuracy" in out
+    assert weights.exists()
+
+
+def test_a_vit_of_hugging_face(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    out = run(tmp_path, "transformers_vit.py", str(folder), "--epochs", "1", "--out", str(tmp_path / "vit"))
+    assert "eval_loss" in out
+    assert "Additive(gamma=0.1" in out
