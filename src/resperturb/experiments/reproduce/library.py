@@ -16,8 +16,8 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.experiments.reproduce.plan import is_shadow
 from resperturb.training.config import TrainConfig
 from resperturb.training.fanout import train_many
-from resperturb.training.inputs import load_inputs
-from resperturb.training.loop import InterruptedTrainingError, with_fingerprint
+from resperturb.training.inputs import fingerprint, load_inputs
+from resperturb.training.loop import InterruptedTrainingError
 from resperturb.training.run import Run, open_run
 
 State = Literal["absent", "begun", "finished", "damaged"]
@@ -31,14 +31,22 @@ class Library:
     jobs: int = 1
     say: Callable[[str], None] = lambda message: None
     failures: dict[str, str] = field(default_factory=dict)
+    _fingerprints: dict[str, str] = field(default_factory=dict)
 
     def place(self, config: TrainConfig) -> Path:
         """The folder of runs that a training belongs to."""
         return self.folder / ".shadows" if is_shadow(config) else self.folder
 
     def bound(self, config: TrainConfig) -> TrainConfig:
-        """The configuration with the fingerprint of its images, as the run will have it."""
-        return with_fingerprint(config, load_inputs(config.data))
+        """The configuration with the fingerprint of its images, as the run will have it.
+
+        The fingerprint is remembered, because the images of all experiments together do not stay in memory.
+        """
+        images = f"{config.data.spec} {config.data.limit}"
+        if images not in self._fingerprints:
+            self._fingerprints[images] = fingerprint(load_inputs(config.data))
+        data = config.data.model_copy(update={"fingerprint": self._fingerprints[images]})
+        return config.model_copy(update={"data": data})
 
     def get(self, config: TrainConfig) -> Run | None:
         """The finished run of a configuration; None if it is not there or not whole."""
@@ -69,9 +77,7 @@ class Library:
             try:
                 train_many(missing, folder, self.jobs, on_done)
                 return
-            except InterruptedTrainingError:
-                raise
-            except UsageError:
+            except (InterruptedTrainingError, UsageError):
                 raise
             except ResperturbError as error:
                 self.say(f"a training stopped: {error}")

@@ -78,14 +78,14 @@ def measure_attack(name: str, target: Run, shadow: Run) -> dict[str, Any]:
     return {**summary, "roc": _roc(target, key)}
 
 
-def measure_audit(target: Run, preset: Preset, jobs: int) -> dict[str, Any]:
-    """Audit the target, once, and keep what the strongest attack on its records found."""
+def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
+    """Audit the target, once, and keep what the strongest attack on its records found; the shadows are trained."""
     path = target.path / "reproduce-audit.json"
     asked = {"shadows": preset.shadows, "draws": list(preset.draws), "resamples": preset.resamples}
     kept = _kept(path, **asked)
     if kept is not None:
         return kept
-    settings = Settings(shadows=preset.shadows, jobs=jobs, draws=preset.draws, resamples=preset.resamples)
+    settings = Settings(shadows=preset.shadows, jobs=1, draws=preset.draws, resamples=preset.resamples)
     try:
         found = audit(target, settings)
     except ResperturbError as error:

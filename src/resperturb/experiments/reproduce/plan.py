@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from resperturb.attacks.shadow import shadow_config
@@ -53,6 +54,7 @@ def strategy_of(variant: Variant) -> Strategy | None:
     return Multiplicative(variant.gamma, **extra) if variant.strategy == "multiplicative" else None
 
 
+@cache
 def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
     """Say how the model of a row is trained; every seed has its own quarters too.
 
@@ -74,7 +76,7 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         **dict(variant.changes),
     }
     if variant.dpsgd:
-        values.update(epochs=scale.dpsgd_epochs, schedule="quarter", dpsgd={"seeded": False})
+        values.update(epochs=scale.dpsgd_epochs, schedule="quarter", dpsgd={"seeded": True})
     return make_config(**values)
 
 
@@ -154,6 +156,17 @@ def kind_of(config: TrainConfig) -> str:
     'en5-resnet8 on mnist'
     """
     return f"{config.model}{' by DP-SGD' if config.dpsgd else ''} on {config.data.spec}"
+
+
+def described(config: TrainConfig) -> str:
+    """Name a training for people.
+
+    >>> described(make_config(data={"spec": "mnist"}, perturbation={"name": "additive", "gamma": 2.5}))
+    'resnet8 on mnist, additive 2.5, target_train, seed 0'
+    """
+    noise = config.perturbation
+    kind = f", {noise['name']} {noise['gamma']:g}" if "gamma" in noise else ""
+    return f"{kind_of(config)}{kind}, {config.data.part}, seed {config.seed}"
 
 
 def estimate(config: TrainConfig) -> float:

@@ -74,10 +74,10 @@ PRESETS = {
         Preset(
             name="quick",
             rank=0,
-            about="a smoke test of minutes: 60 images of the built-in fashion sample stand in for every data set, "
+            about="a smoke test of minutes: 40 images of the built-in fashion sample stand in for every data set, "
             "so the numbers mean nothing",
-            table=_everywhere(Scale(STAND_IN, 8, 8, limit=240, batch_size=20)),
-            sweep=_everywhere(Scale(STAND_IN, 8, 8, limit=240, batch_size=20)),
+            table=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20)),
+            sweep=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20)),
             seeds=2,
             costly_seeds=1,
             shadows=4,

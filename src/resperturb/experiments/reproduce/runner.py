@@ -26,6 +26,7 @@ from resperturb.experiments.reproduce.measures import (
 )
 from resperturb.experiments.reproduce.plan import (
     Unit,
+    described,
     needs,
     needs_of,
     paper_shadow,
@@ -77,7 +78,10 @@ def require_data(experiments: Iterable[Experiment], preset: Preset) -> None:
                 missing[spec][0].append(experiment.id)
     if missing:
         raise UsageError(
-            "".join(f"{', '.join(ids)} need the data set {spec!r}. {why} " for spec, (ids, why) in missing.items())
+            "".join(
+                f"the data set {spec!r} is needed for {', '.join(ids)}. {why} "
+                for spec, (ids, why) in missing.items()
+            )
             + "Experiments on data that are there can be run by their IDs."
         )
 
@@ -104,13 +108,14 @@ def _run_round(units: Sequence[Unit], preset: Preset, library: Library, on_resul
 
     def note(run: Run) -> None:
         done.add(run.config.digest)
-        library.say(f"trained {run.path} in {run.result['seconds']:.0f} s")
+        seconds = run.result["seconds"]
+        library.say(f"{len(done)} of {len(configs)}: {described(run.config)}: {seconds:.0f} s, {run.config.digest}")
         measure_what_is_complete()
 
-    configs = [config for unit in units for config in _configs(unit, preset)]
-    done |= {c.digest for c in map(library.bound, configs) if library.get(c) is not None}
-    library.train(configs, note)
-    done |= library.failures.keys() | {c.digest for c in map(library.bound, configs)}
+    configs = {c.digest: c for unit in units for c in map(library.bound, _configs(unit, preset))}
+    done |= {digest for digest, config in configs.items() if library.get(config) is not None}
+    library.train(configs.values(), note)
+    done |= configs.keys()  # with those that failed
     measure_what_is_complete()
 
 
@@ -139,6 +144,7 @@ def measure(experiment: Experiment, preset: Preset, library: Library) -> Measure
     result = {
         **heading(experiment, preset),
         "data": [describe_data(name, experiment.size, preset) for name in experiment.data],
+        "attacks": list(experiment.attacks),
         "rows": rows,
         "claims": claims,
         "trainings": len(used),
@@ -248,4 +254,4 @@ def _audit(experiment: Experiment, cell: Cell, preset: Preset, library: Library)
     target = library.get(need.target)
     if target is None or any(library.get(shadow) is None for shadow in need.shadows):
         return None
-    return measure_audit(target, preset, library.jobs)
+    return measure_audit(target, preset)

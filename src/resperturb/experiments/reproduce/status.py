@@ -67,7 +67,7 @@ def is_complete(result: dict[str, Any]) -> bool:
     for row in result.get("rows", ()):
         if "seeds_wanted" in row and len(row["seeds"]) < row["seeds_wanted"]:
             return False
-        if "adaptive_auc" in row.get("measured", {}) and row["audit"] is None:
+        if "audit" in result.get("attacks", ()) and row["audit"] is None:
             return False
     return True
 
