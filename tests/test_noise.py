@@ -73,6 +73,19 @@ def test_a_draw_is_a_function_of_its_key_and_layout_only() -> None:
     assert standard_normal(last, key).is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_threads_draw_the_same_numbers_in_every_mode(mode: Callable[[], Any]) -> None:
+    like = torch.empty(3, 400_000)
+    expected = standard_normal(like, bytes(16))
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with mode():
+            assert standard_normal(torch.empty_like(like), bytes(16)).equal(expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_every_bit_of_a_key_matters() -> None:
     like = torch.empty(4)
     base = standard_normal(like, bytes(16))

@@ -222,5 +222,6 @@ def _fill(chunk: Tensor, key: bytes) -> None:
     # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
     state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
     generator.set_state(state)
-    with torch.no_grad():
+    # A thread does not inherit the mode of its caller, and only inference mode may write to its tensors.
+    with torch.no_grad(), torch.inference_mode(chunk.is_inference()):
         chunk.normal_(generator=generator)
