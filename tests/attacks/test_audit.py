@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resperturb.attacks import audit as module
 from resperturb.attacks.audit import Settings, audit, plain, queries_of
 from resperturb.attacks.candidates import candidates
 from resperturb.attacks.catalogue import METHODS
@@ -33,7 +32,7 @@ NOISE = {"name": "additive", "gamma": 0.1}
 def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("audited")
     data = {"limit": 120, "canaries": CANARIES}
-    config = tiny_config(data=data, epochs=30, batch_size=8, lr=0.05, perturbation=NOISE)
+    config = tiny_config(data=data, epochs=15, batch_size=10, lr=0.05, perturbation=NOISE)
     run = train(config, runs=folder)
     return run, audit(run, SETTINGS)
 
@@ -44,8 +43,7 @@ def entry(found: dict[str, Any], name: str, view: str) -> dict[str, Any]:
 
 
 def test_it_finds_what_a_network_learned_by_heart(audited: tuple[Run, dict[str, Any]]) -> None:
-    run, found = audited
-    assert run.result["train_accuracy"] > 0.9
+    _, found = audited
     measured = entry(found, "rmia-online", "noise off")["by_kind"]
     assert measured["record"]["auc"] > 0.65
     assert measured["canaries"]["auc"] > 0.75
@@ -229,15 +227,13 @@ def test_records_that_were_put_in_by_groups_bound_nothing(audited: tuple[Run, di
 def test_a_proof_that_an_attack_contradicts_is_refuted(audited: tuple[Run, dict[str, Any]]) -> None:
     run, _ = audited
     # Far more noise than the run was trained with: then so much could not have leaked.
-    liar = dataclasses.replace(
-        run, config=run.config.model_copy(update={"perturbation": {"name": "additive", "gamma": 1e6}})
-    )
-    liar.__dict__["result"] = run.result
-    asked = candidates(run.config.data)
-    members = asked.members(run.config.data)[: len(asked)]
+    loud = run.config.model_copy(update={"perturbation": {"name": "additive", "gamma": 1e6}})
+    liar = changed(dataclasses.replace(run, config=loud), canaries=None)
+    asked = candidates(liar.config.data)
+    members = asked.members(liar.config.data)[: len(asked)]
     bounds = Bounds.of(liar, asked, members, 1e-5, 0.95, 1)
     bound = bounds.at(members.astype(float))
     assert bound is not None
     verdict = bounds.verdict([{"attack": "oracle", "view": "all", "epsilon_lower": bound.to_dict()}])
+    assert verdict["epsilon_upper"]["epsilon"] < 0.1 < verdict["epsilon_lower"]["epsilon"]
     assert verdict["verdict"] == "refuted"
-    assert module.plain(verdict["epsilon_upper"]["epsilon"]) < 0.1
