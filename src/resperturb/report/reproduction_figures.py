@@ -57,11 +57,9 @@ def draw(measured: Measured) -> "dict[str, Figure]":
 
 def table_figure(result: dict[str, Any]) -> "Figure":
     """A table as a picture: what each attack finds, and the accuracies; stars are what the paper printed."""
-    from matplotlib.figure import Figure
-
     rows = result["rows"]
     with paper_style():
-        figure = Figure(figsize=(PAGE, 1.35 + 0.42 * len(rows)))
+        figure = _figure(PAGE, 1.4 + 0.42 * len(rows))
         left, right = figure.subplots(1, 2, sharey=True)
         places = np.arange(len(rows))[::-1]
         _points(left, rows, places, "auc", "the paper's attack", BLUE, "o", 0.12)
@@ -85,12 +83,15 @@ def table_figure(result: dict[str, Any]) -> "Figure":
         _points(right, rows, places, "train_accuracy", "training images", GREY, "o", 0.08)
         _points(right, rows, places, "test_accuracy", "test images", GREEN, "s", -0.08)
         right.set_xlabel("accuracy")
-        left.set_yticks(places, [row["name"] for row in rows])
+        left.set_yticks(places, [row["name"].replace(", ", ",\n") for row in rows])
         left.set_ylim(-0.6, len(rows) - 0.4)
+        handles, labels = [], []
         for axes in (left, right):
             axes.grid(axis="y", visible=False)
-            handles = axes.get_legend_handles_labels()
-            axes.legend(*handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, columnspacing=1.0)
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                handles.append(handle)
+                labels.append(label)
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
         figure.suptitle(_title(result), fontsize=8.0, x=0.01, ha="left")
     return figure
 
@@ -113,16 +114,14 @@ def _points(
         if row["paper"] and row["paper"].get(metric) is not None
     ]
     if printed:
-        axes.plot(*zip(*printed, strict=True), **PAPER_MARK, markeredgecolor=colour, label="printed")
+        axes.plot(*zip(*printed, strict=True), **PAPER_MARK, markeredgecolor=colour)
 
 
 def sweep_panels(result: dict[str, Any]) -> "Figure":
     """The paper's four panels: precision and recall over the threshold, accuracies and AUC over gamma."""
-    from matplotlib.figure import Figure
-
     rows = result["rows"]
     with paper_style():
-        figure = Figure(figsize=(PAGE, 5.0))
+        figure = _figure(PAGE, 5.0)
         (precision, recall), (accuracy, area) = figure.subplots(2, 2)
         for row, (colour, marker) in zip(rows, LOOKS, strict=False):
             label = "ResNet8, no noise" if not row["gamma"] else rf"En{row['networks']}, $\gamma$ = {row['gamma']:g}"
@@ -155,15 +154,15 @@ def sweep_panels(result: dict[str, Any]) -> "Figure":
 
 
 def _over_gamma(
-    axes: "Axes", rows: Sequence[Row], metric: str, label: str, colour: str, marker: str, linestyle: str = "-"
+    axes: "Axes", rows: Sequence[Row], metric: str, label: str, colour: str, marker: str, shift: float = 0.0
 ) -> None:
-    kept = [(row["gamma"], row["measured"][metric]) for row in rows if metric in row["measured"]]
+    kept = [(row["gamma"] + shift, row["measured"][metric]) for row in rows if metric in row["measured"]]
     if kept:
         axes.errorbar(
             [gamma for gamma, _ in kept],
             [100 * spread["mean"] for _, spread in kept],
             yerr=[200 * spread["error"] for _, spread in kept],
-            color=colour, marker=marker, linestyle=linestyle, capsize=2, label=label,
+            color=colour, marker=marker, linestyle="-", capsize=2, label=label,
         )  # fmt: skip
     printed = [
         (row["gamma"], 100 * row["paper"][metric])
@@ -171,22 +170,21 @@ def _over_gamma(
         if row["paper"] and row["paper"].get(metric) is not None
     ]
     if printed:
-        axes.plot(*zip(*printed, strict=True), **PAPER_MARK, markeredgecolor=colour, label=f"{label}, printed")
+        axes.plot(*zip(*printed, strict=True), **PAPER_MARK, markeredgecolor=colour)
 
 
 def ensemble_figure(result: dict[str, Any]) -> "Figure":
     """AUC and accuracies over gamma, a line for each number of networks."""
-    from matplotlib.figure import Figure
-
     panels = (("auc", "AUC (%)"), ("train_accuracy", "training accuracy (%)"), ("test_accuracy", "test accuracy (%)"))
     sizes = sorted({row["networks"] for row in result["rows"]})
     with paper_style():
-        figure = Figure(figsize=(PAGE, 2.7))
+        figure = _figure(PAGE, 2.7)
         all_axes = figure.subplots(1, 3)
         for axes, (metric, label) in zip(all_axes, panels, strict=True):
-            for networks, (colour, marker) in zip(sizes, LOOKS[1:], strict=False):
+            for number, (networks, (colour, marker)) in enumerate(zip(sizes, LOOKS[1:], strict=False)):
                 rows = [row for row in result["rows"] if row["networks"] == networks]
-                _over_gamma(axes, rows, metric, f"k = {networks}", colour, marker)
+                # A little apart, so that bars at the same gamma do not hide each other.
+                _over_gamma(axes, rows, metric, f"k = {networks}", colour, marker, shift=0.012 * (number - 1))
             axes.set_xlabel(r"$\gamma$")
             axes.set_ylabel(label)
         figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(sizes))
@@ -196,11 +194,9 @@ def ensemble_figure(result: dict[str, Any]) -> "Figure":
 
 def roc_figure(result: dict[str, Any]) -> "Figure":
     """ROC curves of the paper's attack, a panel for each data set, a curve for each gamma."""
-    from matplotlib.figure import Figure
-
     names = list(dict.fromkeys(row["data"] for row in result["rows"]))
     with paper_style():
-        figure = Figure(figsize=(PAGE, 2.9))
+        figure = _figure(PAGE, 2.9)
         for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
             rows = [row for row in result["rows"] if row["data"] == name and row["roc"]]
             for row, (colour, _), style in zip(rows, LOOKS, ("-", "--", "-.", ":"), strict=False):
@@ -211,7 +207,8 @@ def roc_figure(result: dict[str, Any]) -> "Figure":
             axes.set_aspect("equal")
             axes.set_xlabel("false positive rate")
             axes.set_title(_shown(result, name))
-            axes.legend(loc="lower right", fontsize=6.5, title="AUC", title_fontsize=6.5, labelspacing=0.25)
+            if rows:
+                axes.legend(loc="lower right", fontsize=6.5, title="AUC", title_fontsize=6.5, labelspacing=0.25)
         figure.axes[0].set_ylabel("true positive rate")
         figure.suptitle(_title(result, with_data=False), fontsize=8.0, x=0.01, ha="left")
     return figure
@@ -219,11 +216,9 @@ def roc_figure(result: dict[str, Any]) -> "Figure":
 
 def generalisation_figure(result: dict[str, Any]) -> "Figure":
     """The measured gap over gamma, and what Theorem 3's factor would make of the gap without noise."""
-    from matplotlib.figure import Figure
-
     rows, theorem = result["rows"], result["theorem"]
     with paper_style():
-        figure = Figure(figsize=(PAGE, 2.8))
+        figure = _figure(PAGE, 2.8)
         left, right = figure.subplots(1, 2)
         _over_gamma(left, rows, "gap", "measured", BLUE, "o")
         if theorem["predicted_gap"]:
@@ -231,12 +226,12 @@ def generalisation_figure(result: dict[str, Any]) -> "Figure":
             predicted = [100 * value for value in theorem["predicted_gap"].values()]
             left.plot(gammas, predicted, color=VERMILLION, linestyle="--", marker="s", label="Theorem 3's factor")
         left.set_ylabel("training - test accuracy (points)")
-        left.legend()
         _over_gamma(right, rows, "train_accuracy", "training", GREY, "o")
         _over_gamma(right, rows, "test_accuracy", "test", GREEN, "s")
         right.set_ylabel("accuracy (%)")
-        right.legend()
         for axes in (left, right):
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend()
             axes.set_xlabel(r"$\gamma$ (multiplicative noise, one network)")
         figure.suptitle(_title(result), fontsize=8.0, x=0.01, ha="left")
     return figure
@@ -244,8 +239,6 @@ def generalisation_figure(result: dict[str, Any]) -> "Figure":
 
 def budgets_figure(result: dict[str, Any]) -> "Figure":
     """Every epsilon on one logarithmic axis: the formula's, the printed one, the exact one, what attacks show."""
-    from matplotlib.figure import Figure
-
     rows = result["rows"]
     places = np.arange(len(rows))[::-1]
     looks = {
@@ -255,7 +248,7 @@ def budgets_figure(result: dict[str, Any]) -> "Figure":
         "lower bound, the paper's attack": (ORANGE, "v"),
     }
     with paper_style():
-        figure = Figure(figsize=(PAGE, 1.5 + 0.4 * len(rows)))
+        figure = _figure(PAGE, 1.5 + 0.4 * len(rows))
         axes = figure.subplots()
         used = set()
         for row, place in zip(rows, places, strict=True):
@@ -287,11 +280,9 @@ def budgets_figure(result: dict[str, Any]) -> "Figure":
 
 def patches_figure(result: dict[str, Any], panels: Sequence[tuple[str, Sequence[Any]]]) -> "Figure":
     """Labelled patches, a row for each class."""
-    from matplotlib.figure import Figure
-
     columns = max(len(images) for _, images in panels)
     with paper_style():
-        figure = Figure(figsize=(PAGE, 0.4 + len(panels) * (PAGE / columns)))
+        figure = _figure(PAGE, 0.4 + len(panels) * (PAGE / columns))
         grid = figure.subplots(len(panels), columns, squeeze=False)
         for line, (name, images) in zip(grid, panels, strict=True):
             for axes in line:
@@ -304,14 +295,25 @@ def patches_figure(result: dict[str, Any], panels: Sequence[tuple[str, Sequence[
     return figure
 
 
+def _figure(width: float, height: float) -> "Figure":
+    """A figure that is laid out as it will be saved: letters are wider on a coarser grid of pixels."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=float(matplotlib.rcParams["savefig.dpi"]))
+
+
 def _shown(result: dict[str, Any], name: str) -> str:
     return next(str(data["shown"]) for data in result["data"] if data["name"] == name)
 
 
 def _title(result: dict[str, Any], with_data: bool = True) -> str:
-    """What was measured, on what, at which preset; stars and bars explained once."""
+    """What was measured, on what, at which preset; stars and bars explained where there are any."""
     parts = [str(result["title"])]
     if with_data and result["data"][0]["shown"] not in parts[0]:
         parts.append(str(result["data"][0]["shown"]))
     parts.append(f"preset {result['preset']}")
-    return ", ".join(parts) + ". Stars: the paper; bars: ± 2 errors."
+    if not with_data:
+        return ", ".join(parts)
+    stars = "Stars: the paper; bars" if any(row["paper"] for row in result["rows"]) else "Bars"
+    return f"{', '.join(parts)}. {stars}: ± 2 errors."
