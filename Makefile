@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench docs clean
 
 setup: $(READY)
 
@@ -31,6 +31,11 @@ lint: $(READY)
 # A quarter of an hour on two cores; let nothing else run meanwhile, or the ratios mean nothing.
 bench: $(READY)
 	$(BIN)/resperturb bench --figure docs/images/speed --save docs/results/speed.json
+
+# Warnings are errors: a broken link or an undocumented page stops it.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'Open site/index.html in a browser.'
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

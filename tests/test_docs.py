@@ -1,0 +1,130 @@
+"""The documentation is true: its commands exist and run, its examples run, its pages hold together."""
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from resperturb.cli import app
+from resperturb.data.sources import load_pair
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page that are in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """What a page tells its reader to type, word by word."""
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    return [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if line.startswith("$ ")]
+
+
+def every_command() -> Iterator[Any]:
+    for page in PAGES:
+        for command in commands(page):
+            yield pytest.param(command, id=f"{page.relative_to(ROOT)}: {' '.join(command)}"[:120])
+
+
+@pytest.fixture(scope="module")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the tutorial wants it, with images of the built-in sample: trousers and boots for two diagnoses."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    train, test = load_pair("fashion-sample")
+    for part, images, count in (("train", train, 48), ("test", test, 10)):
+        for name, label in (("benign", "Trouser"), ("malignant", "Ankle boot")):
+            target = folder / "patches" / part / name
+            target.mkdir(parents=True)
+            chosen = (images.labels == images.classes.index(label)).nonzero().flatten()[:count]
+            for number, pixels in enumerate(images.images[chosen, 0].numpy()):
+                Image.fromarray(pixels).save(target / f"{number:03}.png")
+    return folder
+
+
+def test_every_command_of_the_tutorial_runs(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(image_folder)
+    told = commands(ROOT / "docs" / "tutorial.md")
+    assert len(told) >= 9
+    for program, *arguments in told:
+        assert program == "resperturb"
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, (arguments, done.output, done.exception)
+    assert (image_folder / "report.html").stat().st_size < 6_000_000
+    page = (image_folder / "report.html").read_text()
+    assert all(f'<th scope="row">{name}</th>' in page for name in ("plain", "private", "dp"))
+
+
+@pytest.mark.parametrize("command", every_command())
+def test_every_command_in_the_documentation_exists(command: list[str]) -> None:
+    program, *arguments = command
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif program == "resperturb":
+        parse(typer.main.get_command(app), arguments)
+    else:
+        assert program in ("pip", "python", "python3", "git", "cd", "apt", "ls")
+
+
+def parse(command: Any, arguments: list[str]) -> None:
+    """Check a command line without running it: its names, its options and the kinds of their values."""
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        assert name in command.commands
+        command = command.commands[name]
+    command.make_context("resperturb", list(arguments))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_the_documentation_is_python(page: Path) -> None:
+    for block in blocks(page, "python"):
+        compile(block, str(page), "exec")
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        pytest.param(page, number, id=f"{page} {number}")
+        for page in ("README.md", "docs/how-to/networks.md", "docs/how-to/several-devices.md")
+        for number in range(len(blocks(ROOT / page, "python")))
+    ],
+)
+def test_the_examples_run(page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = blocks(ROOT / page, "python")[number]
+    if "torchvision" in source:
+        declare_operators()
+    exec(compile(source, page, "exec"), {"__name__": "example"})
+
+
+def declare_operators() -> None:
+    """Declare what torchvision's compiled half would: it does not load beside every build of torch."""
+    for operator in ("nms", "qnms"):
+        with contextlib.suppress(RuntimeError):  # it is there
+            torch.library.define(
+                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    start = (tmp_path / "site" / "index.html").read_text()
+    assert "images/demo.png" in start
+    assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?(?:https?:)?//', start)
+    commands_page = (tmp_path / "site" / "reference" / "commands.html").read_text()
+    for command in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"resperturb {command}" in commands_page

@@ -1,0 +1,89 @@
+"""What the documentation site needs besides its pages: the list of commands, a menu of what is there, doctests."""
+
+import re
+from typing import Any
+
+from griffe import Extension
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+COMMANDS = "reference/commands.md"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page of all commands, written from their help; leave out of the menu what does not exist yet."""
+    files.append(File.generated(config, COMMANDS, content=commands_page()))
+    present = {file.src_uri for file in files}
+    config.nav = _existing(config.nav, present)
+    return files
+
+
+def _existing(nav: Any, present: set[str]) -> list[Any]:
+    kept = []
+    for entry in nav:
+        [(title, target)] = entry.items()
+        if isinstance(target, list):
+            kept.append({title: _existing(target, present)})
+        elif target in present:
+            kept.append(entry)
+    return kept
+
+
+def commands_page() -> str:
+    """Write down every command with its help and its options."""
+    import typer
+
+    from resperturb.cli import app
+
+    lines = ["# Commands", "", "What `resperturb COMMAND --help` says."]
+    _describe(typer.main.get_command(app), "resperturb", lines)
+    return "\n".join(lines) + "\n"
+
+
+def _describe(command: Any, name: str, lines: list[str]) -> None:
+    for child_name, child in getattr(command, "commands", {}).items():
+        if child.hidden:
+            continue
+        path = f"{name} {child_name}"
+        lines += ["", f"## {path}", "", (child.help or "").strip()]
+        if hasattr(child, "commands"):
+            _describe(child, path, lines)
+            continue
+        rows = [_row(parameter) for parameter in child.params if getattr(parameter, "help", None)]
+        if rows:
+            lines += ["", "| | | default |", "|---|---|---|", *rows]
+
+
+def _row(parameter: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in parameter.opts if name.startswith("-"))
+    names = names or f"`{(parameter.metavar or parameter.name).upper()}`"
+    default = parameter.default
+    shown = "" if default in (None, False, ()) or callable(default) or not str(default).strip() else f"`{default}`"
+    if getattr(parameter, "required", False):
+        shown = "required"
+    return f"| {names} | {str(parameter.help).replace('|', '/')} | {shown} |"
+
+
+class Docstrings(Extension):  # type: ignore[misc]
+    """Show examples in docstrings as code, and names in them as names."""
+
+    def on_instance(self, *, obj: Any, **others: Any) -> None:
+        """Rewrite the docstring of one object."""
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(obj.docstring.value)
+
+
+def markdown(docstring: str) -> str:
+    """Fence examples, and take the roles off names: ``:func:`x``` becomes a plain name.
+
+    >>> print(markdown("See :func:`add`.\\n\\n>>> add(1)\\n2"))
+    See `add`.
+    <BLANKLINE>
+    ```pycon
+    >>> add(1)
+    2
+    ```
+    """
+    plain = re.sub(r":(?:class|func|meth|mod):`~?([^`]+)`", r"`\1`", docstring)
+    paragraphs = re.split(r"\n\s*\n", plain)
+    return "\n\n".join(f"```pycon\n{part}\n```" if part.lstrip().startswith(">>>") else part for part in paragraphs)
