@@ -31,7 +31,7 @@ from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.dpsgd import DpsgdSteps
 from resperturb.training.predict import normalize, predict
-from resperturb.training.steps import Steps
+from resperturb.training.steps import Steps, build_model
 
 CLASSES = 10
 PREDICTED = 500
@@ -174,7 +174,7 @@ def _ghost(setting: Setting) -> Work:
 def _prediction(setting: Setting, **changes: Any) -> Work:
     config = _config(setting, **changes)
     images = _images(setting, PREDICTED)
-    model = Steps(config, images, "cpu", setting.compiled).model
+    model = build_model(config, images)
     return Work(lambda: predict(model, images.images, mean=config.mean, std=config.std), model)
 
 

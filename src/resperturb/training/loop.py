@@ -25,7 +25,7 @@ from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, create_run, environment
-from resperturb.training.steps import Steps
+from resperturb.training.steps import Steps, uncompiled
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free.
 TEST_EVALUATIONS = 5
@@ -153,7 +153,8 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str,
 
 def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> float:
     """Measure the accuracy on ``images``, with repeatable noise."""
-    logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
+    with uncompiled(model):
+        logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
     return accuracy(logits, images.labels)
 
 

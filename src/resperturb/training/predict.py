@@ -25,7 +25,7 @@ def predict(
     std: float,
     draws: int = 1,
     seed: int | None = None,
-    batch_size: int = 500,
+    batch_size: int = 128,
 ) -> Tensor:
     """Return the logits of uint8 ``images``, the mean over ``draws`` of the noise, on the CPU.
 
@@ -47,7 +47,7 @@ def predict_draws(
     std: float,
     draws: int,
     seed: int | None = None,
-    batch_size: int = 500,
+    batch_size: int = 128,
 ) -> Iterator[Tensor]:
     """Yield the logits of uint8 ``images`` once for every draw of the noise."""
     device = next(model.parameters()).device
@@ -58,7 +58,7 @@ def predict_draws(
             for _ in range(draws):
                 with torch.inference_mode():
                     answers = [
-                        model(normalize(batch.to(device), mean, std)).float().cpu()
+                        model(normalize(batch.to(device, memory_format=torch.channels_last), mean, std)).float().cpu()
                         for batch in torch.split(images, batch_size)
                     ]
                 yield torch.cat(answers)
