@@ -7,6 +7,7 @@ import numpy as np
 
 from resperturb.experiments.reproduce.declarations import DATA_TITLES
 from resperturb.experiments.reproduce.results import Measured
+from resperturb.privacy.budget import WEAK_UP_TO
 from resperturb.report.figures import (
     BLACK,
     BLUE,
@@ -241,40 +242,44 @@ def budgets_figure(result: dict[str, Any]) -> "Figure":
     """Every epsilon on one logarithmic axis: the formula's, the printed one, the exact one, what attacks show."""
     rows = result["rows"]
     places = np.arange(len(rows))[::-1]
-    looks = {
-        "Theorem 1 or the accountant": (BLUE, "o"),
-        "exact (Gaussian DP)": (GREEN, "s"),
-        "lower bound, our audit": (VERMILLION, "D"),
-        "lower bound, the paper's attack": (ORANGE, "v"),
+    looks: dict[str, dict[str, Any]] = {
+        "Theorem 1, or DP-SGD's accountant": {
+            "color": BLUE,
+            "marker": "o",
+            "markersize": 8,
+            "markerfacecolor": "none",
+        },
+        "exact (Gaussian DP)": {"color": GREEN, "marker": "s"},
+        "shown by our audit": {"color": VERMILLION, "marker": "D"},
+        "shown by the paper's attack": {"color": ORANGE, "marker": "v"},
+        "printed: promised and shown": {**PAPER_MARK, "color": BLACK},
     }
     with paper_style():
         figure = _figure(PAGE, 1.5 + 0.4 * len(rows))
         axes = figure.subplots()
-        used = set()
         for row, place in zip(rows, places, strict=True):
             lower = row["lower"]
             values = (
-                row["epsilon"],
-                row.get("epsilon_exact"),
-                (lower.get("audit") or {}).get("epsilon"),
-                (lower.get("paper_attack") or {}).get("epsilon"),
+                (row["epsilon"],),
+                (row.get("epsilon_exact"),),
+                ((lower.get("audit") or {}).get("epsilon"),),
+                ((lower.get("paper_attack") or {}).get("epsilon"),),
+                (row["paper"]["epsilon"], row["paper"]["lower"]),
             )
-            for (label, (colour, marker)), value in zip(looks.items(), values, strict=True):
-                if value:
-                    shown = label if label not in used else None
-                    used.add(label)
-                    axes.plot(value, place, color=colour, marker=marker, linestyle="none", label=shown)
-            for key in ("epsilon", "lower"):
-                once = None if "printed" in used else "printed: upper and lower"
-                used.add("printed")
-                axes.plot(row["paper"][key], place, **PAPER_MARK, markeredgecolor=BLACK, label=once)
+            for look, several in zip(looks.values(), values, strict=True):
+                for value in several:
+                    if value:
+                        axes.plot(value, place, **{"linestyle": "none", **look})
+        for label, look in looks.items():
+            axes.plot([], [], **{"linestyle": "none", **look}, label=label)
         axes.set_xscale("log")
-        axes.set_xlabel(r"$\epsilon$ at $\delta$ = 1e-5 (a lower bound of 0 is off the axis)")
+        axes.set_xlabel(r"$\epsilon$ at $\delta$ = 1e-5 (what is shown and 0 is off the axis)")
         axes.set_yticks(places, [f"{DATA_TITLES[row['data']]}: {row['name']}" for row in rows])
         axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.axvspan(10, axes.get_xlim()[1], color=GREY, alpha=0.12, linewidth=0)
-        axes.text(12, len(rows) - 0.55, "promises nothing", color=GREY, fontsize=7.0, va="top")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, columnspacing=1.0)
+        axes.axvline(WEAK_UP_TO, color=GREY, linestyle=":")
+        edge = axes.get_xaxis_transform()
+        axes.text(1.15 * WEAK_UP_TO, 0.02, "promises nothing of use", color=GREY, fontsize=7.0, transform=edge)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 

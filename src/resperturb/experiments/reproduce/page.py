@@ -79,11 +79,15 @@ def _overview(found: Mapping[str, dict[str, Any]]) -> str:
             )
         for row in rows:
             lines.append(
-                f"| [{experiment.id}](#{experiment.id}): {row['name']} | {_printed(row)} | {_measured(row)} | "
+                f"| [{experiment.id}](#{experiment.id}): {_name(row)} | {_printed(row)} | {_measured(row)} | "
                 f"{result['preset']} | {row['verdict']} |"
             )
     lines += ["", "Numbers are AUC of the paper's attack / training accuracy / test accuracy; of `budgets`, epsilon."]
     return "\n".join(lines)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return str(row["name"]) if "measured" in row else f"{row['data']}, {row['name']}"
 
 
 def _printed(row: dict[str, Any]) -> str:
@@ -194,7 +198,8 @@ def _theorem(theorem: dict[str, Any]) -> str:
 
 def _provenance(result: dict[str, Any]) -> str:
     made = result["environment"]
-    parts = [f"Preset {result['preset']} ({result['preset_means']})"]
+    computed = result["kind"] == "function" and result["preset"] != "quick"
+    parts = [f"Preset {result['preset']}: " + ("computed, not trained" if computed else result["preset_means"])]
     for data in result.get("data", ()):
         groups = f", {data['groups']} patients kept apart" if data["groups"] else ""
         reduced = f"; {data['reduced']}" if data["reduced"] else ""
