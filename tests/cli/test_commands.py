@@ -60,7 +60,8 @@ def test_importing_the_package_is_light() -> None:
 
 
 def test_train_then_attack_each_print_one_json_object(tmp_path: Path) -> None:
-    trained = run("train", *TINY, "--out", "runs/mine", "--json", cwd=tmp_path)
+    enough_to_learn = ["--data", "fashion-sample", "--limit", "400", "--epochs", "20", "--batch-size", "20"]
+    trained = run("train", *enough_to_learn, "--out", "runs/mine", "--json", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     result = json.loads(trained.stdout)
     assert result["run"] == "runs/mine"
