@@ -54,7 +54,9 @@ def test_scores_without_signal_show_nothing_at_the_stated_rate(design: str) -> N
             members = rng.random(100) < 0.5
         # Whatever a score owes to the label must not matter.
         scores = labels + rng.normal(size=100)
-        shown += lower_bound(scores, members, labels, design, DELTA, 0.9).epsilon > 0  # type: ignore[arg-type]
+        bound = lower_bound(scores, members, labels, design, DELTA, 0.9)  # type: ignore[arg-type]
+        assert bound is not None
+        shown += bound.epsilon > 0
     # At most 20 are expected; four standard errors are 17.
     assert shown <= 20 + 17
 
@@ -72,10 +74,17 @@ def test_the_bound_stays_below_the_truth_of_a_gaussian_mechanism(mu: float) -> N
         for design, members, truth in (("coins", coins, mu), ("pairs", cut, mu * math.sqrt(2))):
             scores = mu * members + rng.normal(size=600)
             bound = lower_bound(scores, members, labels, design, DELTA, 0.9)  # type: ignore[arg-type]
+            assert bound is not None
             above[design] += bound.epsilon > epsilon_for_delta(DELTA, truth)
             found[design] += bound.epsilon / trials
     assert max(above.values()) <= 4 + 4 * math.sqrt(trials * 0.1 * 0.9)
     assert min(found.values()) > 0.15
+
+
+@pytest.mark.parametrize("design", ["coins", "pairs"])
+def test_without_members_or_without_others_there_is_no_bound(design: str) -> None:
+    for members in (np.ones(4, dtype=bool), np.zeros(4, dtype=bool)):
+        assert lower_bound(np.arange(4.0), members, np.zeros(4, int), design, DELTA, 0.9) is None  # type: ignore[arg-type]
 
 
 def test_the_words() -> None:

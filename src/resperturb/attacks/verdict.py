@@ -37,6 +37,7 @@ PAIRS_ASSUMED = (
     "at scores, so that the bound is for replacing an image by another of the same label."
 )
 COINS_ASSUMED = "Each candidate was put in by its own fair coin; the bound is for adding or removing a record."
+TOO_FEW = "There were too few candidates, members and others, to bound epsilon by."
 # Two bounds on epsilon that are no further apart than this agree for every practical purpose.
 AGREEMENT = 1.0
 
@@ -137,8 +138,8 @@ def lower_bound(
     design: Design,
     delta: float,
     confidence: float,
-) -> LowerBound:
-    """Bound epsilon from below by one attack's scores, in the given design.
+) -> LowerBound | None:
+    """Bound epsilon from below by one attack's scores, in the given design; None if there are too few for that.
 
     >>> rng = np.random.default_rng(0)
     >>> coins = rng.random(400) < 0.5
@@ -150,6 +151,8 @@ def lower_bound(
         split, assumed = MembershipScores(scores[members], scores[~members]), COINS_ASSUMED
     else:
         split, assumed = paired(scores, members, labels), PAIRS_ASSUMED
+    if not (split.members.size and split.nonmembers.size):
+        return None
     found = one_run_fdp(split.members, split.nonmembers, delta=delta, confidence=confidence, curve="approximate")
     return replace(found, assumptions=(assumed,))
 
@@ -264,7 +267,7 @@ class Bounds:
                 "assumptions": [] if best is None else best["epsilon_lower"]["assumptions"],
                 "correction": f"the best of {self.count} attacks that were fixed beforehand, each bounded at "
                 f"confidence {self.each:.4g} (Bonferroni)",
-                "refusal": self.refusal,
+                "refusal": self.refusal or (TOO_FEW if best is None else None),
             },
             "epsilon_upper": self.upper.to_dict(),
             "verdict": compare(self.upper.epsilon, lower),
