@@ -71,10 +71,15 @@ def test_what_was_not_measured_agrees_with_nothing() -> None:
 
 
 def test_a_claim_needs_more_than_two_errors() -> None:
-    low, near, far = measured(0.5, 0.01), measured(0.528, 0.01), measured(0.529, 0.01)  # 2 sqrt 2 * 0.01 = 0.0283
+    low, near, far = (measured(mean, 0.01, 2) for mean in (0.5, 0.519, 0.521))  # 2 * 0.01 * sqrt(1/2 + 1/2) = 0.02
     assert results.claim_verdict(low, near) == "open"
     assert results.claim_verdict(low, far) == "holds"
     assert results.claim_verdict(far, low) == "fails"
+
+
+def test_a_claim_on_one_training_says_so() -> None:
+    assert results.claim_verdict(measured(0.5, 0.01), measured(0.7, 0.01, 3)) == "holds (one seed)"
+    assert results.claim_verdict(measured(0.5, 0.01), measured(0.5, 0.01)) == "open (one seed)"
 
 
 def test_more_seeds_settle_a_claim() -> None:

@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_only_costs_its_own_progress(tmp_path: Path) -> Non
 
 
 def test_a_training_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
-    library = Library(tmp_path, jobs=2)
+    library = Library(tmp_path)
     bad = config(Variant(strategy="additive", gamma=0.5, changes=(("lr", 1e30),)))
     library.train([config(), bad, config(ADDITIVE)])
     assert library.get(config()) is not None

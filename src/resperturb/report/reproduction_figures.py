@@ -147,7 +147,8 @@ def sweep_panels(result: dict[str, Any]) -> "Figure":
         for axes in (accuracy, area):
             axes.set_xlabel(r"$\gamma$ (0: ResNet8, else En5)")
             axes.set_xticks([row["gamma"] for row in rows], [f"{row['gamma']:g}" for row in rows])
-            axes.legend()
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend()
         for letter, axes in zip("abcd", (precision, recall, accuracy, area), strict=True):
             axes.set_title(f"({letter})")
         figure.suptitle(_title(result), fontsize=8.0, x=0.01, ha="left")

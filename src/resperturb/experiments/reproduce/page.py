@@ -25,7 +25,8 @@ the data); with one seed the error is the sampling error of that one training. A
 differs from the measured mean by at most {TOLERANCE:g} + 2 e √(1 + 1/n), e being that error and n the seeds. At any
 preset but `paper` it says *at reduced settings*, and then neither agreement nor difference says much about the
 paper's own settings; the *claims* below each table are comparisons between rows trained alike, and mean more. A
-claim *holds* or *fails* if the difference is more than two of its errors, and is *open* otherwise.
+claim *holds* or *fails* if the difference is more than two of its errors, and is *open* otherwise; *one seed* warns
+that the luck of a training is not in that error.
 
 The first AUC is the paper's attack, whose shadow model is a standard ResNet8. *Adaptive* is the same attack by
 somebody who knows of the noise and trains the shadow with it (or by DP-SGD). *Audit* is the strongest of all attacks

@@ -6,7 +6,8 @@ measurement too. A row agrees if all numbers that the paper printed of it agree.
 *at reduced settings* go with it, because neither agreement nor difference then says much about the paper's own.
 
 **The rule of a claim.** That one row is below another *holds* if the difference of the means is larger than twice its
-error, *fails* if it is so in the other direction, and is *open* in between.
+error, *fails* if it is so in the other direction, and is *open* in between. Where a row was trained only once, *one
+seed* is added: the error then knows of the records that were sampled, not of the luck of the training.
 """
 
 import json
@@ -87,17 +88,20 @@ def tolerance(spread: dict[str, Any]) -> float:
 def claim_verdict(lower: dict[str, Any] | None, higher: dict[str, Any] | None) -> str:
     """Say whether the one is below the other.
 
-    >>> low, high = ({"mean": m, "error": 0.01, "values": [m]} for m in (0.5, 0.7))
+    >>> low, high = ({"mean": m, "error": 0.01, "values": [m, m]} for m in (0.5, 0.7))
     >>> claim_verdict(low, high), claim_verdict(high, low), claim_verdict(low, low), claim_verdict(low, None)
     ('holds', 'fails', 'open', 'not measured')
+    >>> claim_verdict(low, {**high, "values": [0.7]})
+    'holds (one seed)'
     """
     if lower is None or higher is None:
         return "not measured"
     error = math.hypot(*(s["error"] / math.sqrt(len(s["values"])) for s in (lower, higher)))
     difference = higher["mean"] - lower["mean"]
+    once = " (one seed)" if 1 in (len(lower["values"]), len(higher["values"])) else ""
     if abs(difference) <= 2 * error:
-        return "open"
-    return "holds" if difference > 0 else "fails"
+        return "open" + once
+    return ("holds" if difference > 0 else "fails") + once
 
 
 def save(folder: Path, result: dict[str, Any]) -> Path:
