@@ -67,7 +67,7 @@ def test_every_command_of_the_tutorial_runs(image_folder: Path, monkeypatch: pyt
     assert all(f'<th scope="row">{name}</th>' in page for name in ("plain", "private", "dp"))
 
 
-@pytest.mark.parametrize("command", every_command())
+@pytest.mark.parametrize("command", list(every_command()))
 def test_every_command_in_the_documentation_exists(command: list[str]) -> None:
     program, *arguments = command
     if program == "make":

@@ -490,6 +490,24 @@ def test_a_module_without_source_is_refused() -> None:
         rp.perturb(nn.Sequential(Plain(), names["Unseen"]()), rp.Additive(gamma=0.5))
 
 
+def other_forward(self: Any, x: Tensor) -> Tensor:
+    return x + 2 * self.f(x)
+
+
+def test_a_forward_put_on_an_instance_is_refused_and_one_put_on_a_class_is_read() -> None:
+    class Changed(Plain):
+        pass
+
+    model = Changed()
+    model.forward = functools.partial(other_forward, model)  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="source of .*Changed"):
+        rp.perturb(model, rp.Additive(gamma=0.5))
+    Changed.forward = other_forward  # type: ignore[method-assign]
+    model = rp.perturb(Changed(), rp.Additive(gamma=0.5, input_std=0.0))
+    assert [str(j) for j in rp.junctions(model)] == ["Changed: x + 2 * self.f(x)"]
+    assert not model(torch.zeros(2, WIDTH)).equal(model(torch.zeros(2, WIDTH)))
+
+
 def test_a_source_that_was_edited_since_the_import_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,6 +581,16 @@ def test_a_sum_in_place_keeps_the_type_of_its_left_side() -> None:
     assert model(torch.zeros(1, WIDTH)).dtype == torch.float16
     rp.perturb(model, rp.Additive(gamma=0.5, input_std=0.0))
     assert model(torch.zeros(1, WIDTH)).dtype == torch.float16
+
+
+@pytest.mark.parametrize("strategy", [rp.Additive(gamma=0.5), rp.Multiplicative(gamma=0.5)])
+@pytest.mark.parametrize("make", [Plain, InPlace, TorchAdd])
+def test_autocast_keeps_types_as_they_were(make: Callable[[], nn.Module], strategy: rp.Additive) -> None:
+    model = make()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(torch.randn(2, WIDTH)).dtype
+        output = rp.perturb(model, strategy)(torch.randn(2, WIDTH))
+    assert output.dtype == expected
 
 
 @pytest.mark.parametrize("make", [Plain, InPlace, Looped, Transformer])

@@ -87,7 +87,11 @@ class Junction:
     def noise(self) -> JunctionNoise | None:
         """What perturbs this junction, if anything does."""
         slots: dict[str, Slot] = getattr(self.module, _SLOTS, {})
-        return next((slot.noise for slot in slots.values() if slot.place == self.place), None)
+        if self.place is None:
+            slot = None if self.problem else slots.get(_JOIN)
+        else:
+            slot = next((slot for slot in slots.values() if slot.place == self.place), None)
+        return None if slot is None else slot.noise
 
     def arm(self) -> str:
         """Make the module ask for noise here, and return the key that it asks with."""

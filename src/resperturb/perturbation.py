@@ -8,6 +8,7 @@
 the noise is on in ``train()`` and in ``eval()``, and :func:`noise_off` is the only way to silence it.
 """
 
+import copy
 import inspect
 import itertools
 import math
@@ -93,6 +94,7 @@ class Multiplicative:
     def apply(self, total: Tensor, shortcut: Tensor | None, noise: Tensor) -> Tensor:
         """Return ``total + gamma x~ noise`` with ``x~`` the shortcut's value, no smaller than the floor."""
         assert shortcut is not None  # perturb() refuses networks without shortcuts
+        shortcut = shortcut.to(total.dtype)  # autocast may leave the two sides of a sum in different precisions
         if self.floor > 0:
             # The paper writes sgn(x) max(|x|, floor); at x = 0 the floor must hold too, so 0 counts as positive.
             shortcut = torch.copysign(shortcut.abs().clamp_min(self.floor), shortcut)
@@ -299,7 +301,9 @@ def perturb(
         layer.register_forward_hook(_OutputNoise(strategy, source))
     config: Any = getattr(inner, "config", None)
     if hasattr(config, "to_json_file"):  # transformers saves it beside the weights, and load() finds it there
+        config = copy.copy(config)  # another model may have been made from it
         config.resperturb = describe(inner)
+        inner.config = config
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
     return model

@@ -92,7 +92,10 @@ def test_lightning_trains_it_unchanged(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_perturbation_comes_back_after_save_pretrained(tmp_path: Path) -> None:
-    model = rp.perturb(vit(), STRATEGY)
+    bare = vit()
+    other = type(bare)(bare.config)
+    model = rp.perturb(bare, STRATEGY)
+    assert not hasattr(other.config, "resperturb")  # a model from the same config is not said to be perturbed
     model.save_pretrained(tmp_path / "hub")
     rp.save(model, tmp_path / "weights.safetensors")
     kind = transformers.ViTForImageClassification

@@ -27,12 +27,15 @@ def unreadable_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def _can_be_read(module: nn.Module) -> bool:
+    if next(module.parameters(), None) is None:
+        return True
     function = plain_function(type(module).forward)
-    return next(module.parameters(), None) is None or (function is not None and source_of(function) is not None)
+    own = vars(module).get("forward", type(module).forward)  # somebody may have put another one on the instance
+    return function is not None and source_of(function) is not None and plain_function(own) is function
 
 
 def _is_to_be_read(module: nn.Module) -> bool:
-    """Whether a module is somebody's own; what torch defines has no junctions, but for its transformers."""
+    """Whether a module is somebody's own; what torch defines has no junctions, except for its transformers."""
     own = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
     return own or not is_torch(type(module).forward)
 
@@ -49,7 +52,10 @@ def find_sums(model: nn.Module) -> list[Found]:
         list(model.modules())
     ):  # what is inside first: it is looked up when what is around is read
         if _is_to_be_read(module):
-            reader.read(module)
+            try:
+                reader.read(module)
+            except Exception as error:  # an odd program must not be taken for one without sums
+                reader.failed(module, error)
     sums = [_best(readings) for readings in reader.found.values()]
     return sorted(
         (found for found in sums if id(found.module) in order),

@@ -128,6 +128,13 @@ class Reader:
             self.call_method(module, function, [], arguments)
             self.unrelated = False
 
+    def failed(self, module: nn.Module, error: Exception) -> None:
+        """Note that a module could not be read to its end."""
+        problem = f"reading it failed with {type(error).__name__}: {error}"
+        found = Found(module, type(None), "forward", None, 0, "forward", None, problem, (), True)
+        self.found[(id(module), type(None), "forward", 0, "forward")] = [found]
+        self.depth, self.live, self.unrelated = 0, True, False
+
     def call(self, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Value | None:
         """Follow a call; None if nothing is known of what it does."""
         if isinstance(target, nn.Module):
@@ -157,8 +164,7 @@ class Reader:
         source = None if function is None else source_of(function)
         if source is None:
             return None
-        name = source.tree.name
-        owner = next((c for c in type(module).__mro__ if plain_function(vars(c).get(name)) is function), None)
+        owner, _ = _definition(type(module), source)
         this = Value(objects=(module,))
         return self.run(_Scope(source, module, owner), source.tree, {}, [this, *arguments], keywords)
 
@@ -258,7 +264,7 @@ class Reader:
             return
         branch = tuple(sorted(name for whose, name in verdict.branch if whose == id(module)))
         index = None if quirk or owner is type(None) else scope.source.addition_index(node)
-        method, text = scope.source.tree.name, ast.unparse(node)
+        method, text = _definition(type(module), scope.source)[1], ast.unparse(node)
         found = Found(module, owner, method, index, node.lineno, text, verdict.shortcut, problem, branch, self.live)
         self.found.setdefault((id(module), owner, method, node.lineno, text), []).append(found)
 
@@ -612,6 +618,19 @@ class _Frame:
                 if len(value.objects) == 1 and isinstance(value.objects[0], bool) and not value.paths:
                     return value.objects[0]
         return None
+
+
+def _definition(kind: type, source: Source) -> tuple[type | None, str]:
+    """The class that has a method, and what it calls it: other than ``def`` did, if the class was changed."""
+    name = source.tree.name
+    for owner in kind.__mro__:
+        if plain_function(vars(owner).get(name)) is source.function:
+            return owner, name
+    for owner in kind.__mro__:
+        for other, value in vars(owner).items():
+            if callable(value) and plain_function(value) is source.function:
+                return owner, other
+    return None, name
 
 
 def _bound(signature: ast.arguments, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> dict[str, Value]:

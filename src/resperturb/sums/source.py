@@ -81,4 +81,5 @@ def _called(node: ast.Call) -> str:
 def plain_function(function: Any) -> FunctionType | None:
     """The Python function inside decorators and bound methods."""
     function = inspect.unwrap(getattr(function, "__func__", function))
+    function = getattr(function, "__func__", function)  # a wrapper may stand around a bound method
     return function if isinstance(function, FunctionType) else None
