@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from resperturb.attacks.candidates import Candidates
+from resperturb.data.rows import Images, in_chunks
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_bytes
 from resperturb.models.ensemble import Ensemble
@@ -197,7 +198,7 @@ def _averaged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     }
 
 
-def ask(predict: Callable[[Tensor], Any], images: Tensor, draws: int, batch_size: int = 500) -> Iterator[Tensor]:
+def ask(predict: Callable[[Tensor], Any], images: Images, draws: int, batch_size: int = 500) -> Iterator[Tensor]:
     """Ask any function of a batch of images for probabilities; yield their logarithms once for every draw.
 
     >>> answers = list(ask(lambda batch: np.full((len(batch), 2), 0.5), torch.zeros(3, 1), draws=2))
@@ -206,7 +207,7 @@ def ask(predict: Callable[[Tensor], Any], images: Tensor, draws: int, batch_size
     """
     for _ in range(draws):
         rows = []
-        for batch in torch.split(images, batch_size):
+        for batch in in_chunks(images, batch_size):
             p = torch.as_tensor(np.asarray(predict(batch)), dtype=torch.float64)
             if p.ndim != 2 or len(p) != len(batch) or not bool(((p >= 0) & (p <= 1)).all()):
                 raise UsageError(

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
@@ -29,6 +30,7 @@ def attack(
     adaptive: Annotated[bool, typer.Option("--adaptive", help="Perturb the shadow like the target.")] = False,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for every answer.")] = 1,
     attack_seed: Annotated[int, typer.Option(help="Of the attack network.")] = 0,
+    data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Parse, attack, print."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
@@ -40,6 +41,7 @@ def audit(
     one_run: Annotated[bool, typer.Option("--one-run", help="Train no shadows.")] = False,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
     confidence: Annotated[float, typer.Option(help="Of the intervals, and of all bounds together.")] = 0.95,
+    data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
@@ -27,6 +28,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for every answer.")] = 1,
     noise_off: Annotated[bool, typer.Option("--noise-off", help="Silence the noise.")] = False,
+    data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure and print."""

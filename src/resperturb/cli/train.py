@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
 from resperturb.errors import UsageError
 
@@ -188,6 +189,7 @@ def train(
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for the final accuracies.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; named by its hash if left out.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Parse, train, print."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resperturb.data.records import Records, clean_groups, clean_labels
+from resperturb.data.records import Records, clean_groups, clean_labels, identity_of
 from resperturb.data.tables import Columns
 from resperturb.errors import UsageError
 
@@ -70,7 +70,7 @@ def _records(
     groups = None
     if group is not None:
         groups = clean_groups(_column(arrays[group], len(pixels), f"{group!r} of {file}"), where, f"array {group!r}")
-    return Records(pixels, labels, groups, None, where, f"array {image!r} of {file}")
+    return Records(pixels, labels, groups, None, where, f"array {image!r} of {file}", identity_of([file], image))
 
 
 def _column(values: np.ndarray[Any, Any], n: int, what: str) -> list[Any]:

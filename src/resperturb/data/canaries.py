@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from resperturb.data.images import ImageSet
+from resperturb.data.rows import Images, as_rows
 from resperturb.data.splits import Indices
 from resperturb.errors import UsageError
 
@@ -105,9 +106,12 @@ def joined(one: ImageSet, other: ImageSet) -> ImageSet:
     groups = None
     if one.groups is not None and other.groups is not None:
         groups = np.concatenate([one.groups, other.groups])
-    return ImageSet(
-        torch.cat([one.images, other.images]), torch.cat([one.labels, other.labels]), one.classes, groups, one.name
-    )
+    images: Images
+    if isinstance(one.images, torch.Tensor) and isinstance(other.images, torch.Tensor):
+        images = torch.cat([one.images, other.images])
+    else:
+        images = as_rows(one.images).joined(as_rows(other.images))
+    return ImageSet(images, torch.cat([one.labels, other.labels]), one.classes, groups, one.name)
 
 
 def _check(wanted: Mapping[str, int], counts: Mapping[str, int], spare: int) -> None:

@@ -4,10 +4,11 @@ import io
 import math
 import os
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ Encoded: TypeAlias = bytes | Path | Pixels
 MAX_PIXELS = 50_000_000
 _GREY_MODES = ("1", "L")
 _BLOCK = 64
-_BLOCKS_AHEAD = 16
+_BYTES_PER_BLOCK = 1 << 22
 
 
 def decode(encoded: bytes | Path, where: str, image_size: int | None = None) -> Pixels:
@@ -59,7 +60,7 @@ def decode(encoded: bytes | Path, where: str, image_size: int | None = None) -> 
 
 
 def decode_all(
-    encoded: Sequence[bytes | Path] | Pixels, where: Sequence[str], image_size: int | None = None
+    encoded: Iterable[Encoded] | Pixels, where: Sequence[str], image_size: int | None = None
 ) -> torch.Tensor:
     """Decode many images to uint8 ``[N, C, H, W]``: one channel if all are grey, three if any is in colour.
 
@@ -68,40 +69,69 @@ def decode_all(
     >>> decode_all(np.zeros((2, 4, 4), dtype=np.uint8), ["a", "b"]).shape
     torch.Size([2, 1, 4, 4])
     """
+    return torch.from_numpy(decode_into(in_memory, encoded, where, image_size))
+
+
+def decode_into(
+    allocate: Callable[[tuple[int, ...]], Pixels],
+    encoded: Iterable[Encoded] | Pixels,
+    where: Sequence[str],
+    image_size: int | None = None,
+) -> Pixels:
+    """Decode as :func:`decode_all` does, into an array of the shape that ``allocate`` is given.
+
+    It is called once more if a set that begins in grey turns out to have colour. ``encoded`` is read once, in order.
+    """
     if isinstance(encoded, np.ndarray) and image_size in (None, *_square(encoded)):
-        return _channels_first(encoded)
+        return _channels_first(encoded, allocate)
 
-    def one(index: int) -> Pixels:
-        item = encoded[index]
+    def one(index: int, item: Encoded) -> Pixels:
         if isinstance(item, np.ndarray):
-            return np.asarray(_resized(Image.fromarray(item), image_size))
-        return decode(item, where[index], image_size)
+            return _with_channels(np.asarray(_resized(Image.fromarray(item), image_size)))
+        return _with_channels(decode(item, where[index], image_size))
 
-    with _strict_pillow(), ThreadPoolExecutor(_threads()) as pool:
-        first = one(0)
-        out = _allocate((len(encoded), *first.shape))
-        for index, pixels in enumerate(_in_blocks(pool, one, len(encoded))):
-            if pixels.shape[:2] != first.shape[:2]:
+    items = enumerate(encoded)
+    with _strict_pillow():
+        first = one(*next(items))
+        out = allocate((len(where), *first.shape))
+        out[0] = first
+        for index, pixels in _decoded(one, items, first.nbytes):
+            if pixels.shape[1:] != first.shape[1:]:
                 raise UsageError(_mixed_sizes(encoded, where[index]))
-            if pixels.ndim == 3 and out.ndim == 3:  # the first colour image of a set that began in grey
-                grey, out = out, _allocate((*out.shape, 3))
-                out[:index] = grey[:index, ..., None]
-            out[index] = pixels if pixels.ndim == out.ndim - 1 else pixels[..., None]
-    return _channels_first(out)
+            if len(pixels) > out.shape[1]:  # the first colour image of a set that began in grey
+                grey, out = out, allocate((len(where), *pixels.shape))
+                for start in range(0, index, _BLOCK):
+                    out[start : min(start + _BLOCK, index)] = grey[start : min(start + _BLOCK, index)]
+            out[index] = pixels
+    return out
 
 
-def _in_blocks(pool: ThreadPoolExecutor, one: Callable[[int], Pixels], n: int) -> Iterator[Pixels]:
-    """Yield ``one(0), one(1), ...``: small images are decoded many to a task, and few blocks wait in memory."""
+def _decoded(
+    one: Callable[[int, Encoded], Pixels], items: Iterator[tuple[int, Encoded]], image_bytes: int
+) -> Iterator[tuple[int, Pixels]]:
+    """Decode in threads, in order: small images many to a task, and no more ahead than a little memory holds."""
+    threads = _threads()
+    size = max(1, min(_BLOCK, _BYTES_PER_BLOCK // image_bytes))
 
-    def block(start: int) -> list[Pixels]:
-        return [one(index) for index in range(start, min(start + _BLOCK, n))]
+    def block(part: list[tuple[int, Encoded]]) -> list[tuple[int, Pixels]]:
+        return [(index, one(index, item)) for index, item in part]
 
-    for start in range(0, n, _BLOCK * _BLOCKS_AHEAD):
-        for pixels in pool.map(block, range(start, min(start + _BLOCK * _BLOCKS_AHEAD, n), _BLOCK)):
-            yield from pixels
+    waiting: deque[Future[list[tuple[int, Pixels]]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            while part := list(islice(items, size)):
+                waiting.append(pool.submit(block, part))
+                if len(waiting) > 2 * threads:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
-def _allocate(shape: tuple[int, ...]) -> Pixels:
+def in_memory(shape: tuple[int, ...]) -> Pixels:
+    """Allocate ``[N, C, H, W]``, or say that this machine could never hold it."""
     needed = math.prod(shape)
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -109,8 +139,9 @@ def _allocate(shape: tuple[int, ...]) -> Pixels:
         there = needed
     if needed > there:
         raise UsageError(
-            f"{shape[0]:,} images of {shape[2]}x{shape[1]} need {needed / 2**30:,.0f} GiB, and this machine has "
-            f"{there / 2**30:,.0f}: give a smaller image size (--image-size) or fewer images."
+            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.0f} GiB, and this machine has "
+            f"{there / 2**30:,.0f}: keep them on disk (--data-in disk), or give a smaller image size (--image-size) "
+            "or fewer images."
         )
     return np.empty(shape, dtype=np.uint8)
 
@@ -149,9 +180,17 @@ def _resized(image: Image.Image, image_size: int | None) -> Image.Image:
     return image.resize((image_size, image_size), Image.Resampling.BILINEAR)  # Pillow antialiases
 
 
-def _channels_first(pixels: Pixels) -> torch.Tensor:
-    batch = pixels[..., None] if pixels.ndim == 3 else pixels
-    return torch.from_numpy(np.ascontiguousarray(batch.transpose(0, 3, 1, 2)))
+def _with_channels(pixels: Pixels) -> Pixels:
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _channels_first(pixels: Pixels, allocate: Callable[[tuple[int, ...]], Pixels]) -> Pixels:
+    turned = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+    if allocate is in_memory:
+        return np.ascontiguousarray(turned)
+    out = allocate(turned.shape)
+    out[:] = turned
+    return out
 
 
 def _square(pixels: Pixels) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from resperturb.data.records import Records, clean_groups
+from resperturb.data.records import Records, clean_groups, identity_of
 from resperturb.errors import UsageError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
@@ -54,7 +54,7 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
         by_file = _metadata(folder / METADATA, group_column)
         keys = [file.relative_to(folder).as_posix() for file in files]
         groups = clean_groups([by_file.get(key) for key in keys], where, f"{group_column!r} in {METADATA}")
-    return Records(files, tuple(labels), groups, None, where, str(folder))
+    return Records(files, tuple(labels), groups, None, where, str(folder), identity_of(files))
 
 
 def _images(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
-"""A set of labelled images held in memory as bytes."""
+"""A set of labelled images, as bytes in memory or on disk."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,15 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from resperturb.data.rows import Images, Rows, in_chunks
+
 # Bounds the memory of one step, whatever the size of the set.
-_PIXELS_PER_CHUNK = 1 << 24
+_BYTES_PER_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Images as uint8 ``[N, C, H, W]``, their labels (indices into ``classes``) and, if known, their groups.
 
-    ``groups`` says which images belong together (the patient of each image, as text); it is None if unknown.
+    ``groups`` says which images belong together (the patient of each image, as text); it is None if unknown. The
+    images are a tensor, or :class:`~resperturb.data.rows.Rows` on disk: both give tensors when they are indexed.
 
     >>> images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
     >>> cells = ImageSet(images, torch.tensor([0, 1, 0, 1]), ("benign", "malignant"), None, "cells")
@@ -27,7 +31,7 @@ class ImageSet:
     [1, 1]
     """
 
-    images: torch.Tensor
+    images: Images
     labels: torch.Tensor
     classes: tuple[str, ...]
     groups: np.ndarray[Any, Any] | None
@@ -65,7 +69,8 @@ class ImageSet:
         """Return the images at ``indices``, in that order."""
         chosen = torch.as_tensor(np.asarray(indices, dtype=np.int64))
         groups = None if self.groups is None else self.groups[chosen.numpy()]
-        return ImageSet(self.images[chosen], self.labels[chosen], self.classes, groups, self.name)
+        images = self.images.select(chosen) if isinstance(self.images, Rows) else self.images[chosen]
+        return ImageSet(images, self.labels[chosen], self.classes, groups, self.name)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -81,6 +86,7 @@ class ImageSet:
         """
         groups = None if self.groups is None else [str(group) for group in self.groups]
         digest = hashlib.sha256(repr((tuple(self.images.shape), self.classes, groups)).encode())
-        digest.update(self.images.contiguous().cpu().numpy().data)
+        for chunk in in_chunks(self.images, max(1, _BYTES_PER_CHUNK // max(1, math.prod(self.images.shape[1:])))):
+            digest.update(chunk.contiguous().cpu().numpy().data)
         digest.update(self.labels.contiguous().cpu().numpy().astype("<i8").data)
         return digest.hexdigest()

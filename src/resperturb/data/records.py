@@ -1,8 +1,10 @@
 """What a source gives before anything is decoded: encoded images, raw labels, groups, and where each is."""
 
+import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,19 +15,42 @@ from resperturb.errors import UsageError
 Label: TypeAlias = int | str
 
 
+@dataclass(eq=False)
+class StreamedImages:
+    """Encoded images that are read from a table as they are iterated over, in order, and not kept.
+
+    ``read`` gives the images at ascending row numbers. ``outside`` tells, once all were read, whether some were files
+    that the table only names.
+    """
+
+    read: Callable[[np.ndarray[Any, Any]], Iterator[bytes | Path]]
+    rows: np.ndarray[Any, Any]
+    outside: bool = field(default=False, init=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[bytes | Path]:
+        for image in self.read(self.rows):
+            self.outside |= isinstance(image, Path)
+            yield image
+
+
 @dataclass(frozen=True, eq=False)
 class Records:
     """Images not yet decoded, with their labels; ``where[i]`` names record i in an error.
 
-    ``names`` are the class names the source declares for labels 0, 1, ...; None if it declares none.
+    ``names`` are the class names the source declares for labels 0, 1, ...; None if it declares none. ``identity``
+    changes whenever the files may have changed that the images come from.
     """
 
-    images: Sequence[bytes | Path] | np.ndarray[Any, Any]
+    images: Sequence[bytes | Path] | StreamedImages | np.ndarray[Any, Any]
     labels: tuple[Label, ...]
     groups: np.ndarray[Any, Any] | None
     names: tuple[str, ...] | None
     where: tuple[str, ...]
     origin: str
+    identity: str
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
@@ -35,16 +60,46 @@ class Records:
         return len(self.labels)
 
     def select(self, indices: np.ndarray[Any, Any]) -> "Records":
-        """Return the records at ``indices``."""
+        """Return the records at ``indices``, which ascend."""
         chosen = indices.tolist()
-        images = self.images[indices] if isinstance(self.images, np.ndarray) else [self.images[i] for i in chosen]
+        images: Any
+        if isinstance(self.images, np.ndarray):
+            images = self.images[indices]
+        elif isinstance(self.images, StreamedImages):
+            images = StreamedImages(self.images.read, self.images.rows[indices])
+        else:
+            images = [self.images[i] for i in chosen]
         return replace(
             self,
             images=images,
+            identity=hashlib.sha256(self.identity.encode() + indices.astype("<i8").tobytes()).hexdigest(),
             labels=tuple(self.labels[i] for i in chosen),
             groups=None if self.groups is None else self.groups[indices],
             where=tuple(self.where[i] for i in chosen),
         )
+
+
+def identity_of(files: Iterable[Path], *more: object) -> str:
+    """Hash the places, sizes and times of files, and whatever else decides what is read from them.
+
+    The time of the last change of a file's status counts too: no program can set it back.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     before, file = identity_of([]), Path(folder, "a.png")
+    ...     _ = file.write_text("a")
+    ...     identity_of([file]) == identity_of([file]) != before
+    True
+    """
+    digest = hashlib.sha256(repr(more).encode())
+    for file in files:
+        try:
+            found = file.stat()
+            stamp: object = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        except OSError:  # whoever reads it will say so
+            stamp = None
+        digest.update(repr((os.path.abspath(file), stamp)).encode())
+    return digest.hexdigest()
 
 
 def clean_labels(values: Sequence[Any], where: Sequence[str], what: str) -> tuple[Label, ...]:

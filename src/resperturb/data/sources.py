@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from resperturb.data.arrays import read_npz
-from resperturb.data.decoding import decode_all
 from resperturb.data.folders import is_split, read_folder
 from resperturb.data.hub import TEST_NAMES, load_hub
 from resperturb.data.images import ImageSet
 from resperturb.data.records import Label, Records
+from resperturb.data.rows import Images, Rows
 from resperturb.data.splits import held_out
+from resperturb.data.storage import DataIn, chosen_data_in, decoded
 from resperturb.data.tables import Columns, read_parquet
 from resperturb.errors import UsageError
 
@@ -58,6 +59,7 @@ def load(
     group_column: str | None = None,
     image_size: int | None = None,
     limit: int | None = None,
+    data_in: DataIn | None = None,
 ) -> ImageSet:
     """Load one part of a data set; see `load_pair`, which loads both for the price of one.
 
@@ -74,6 +76,7 @@ def load(
         group_column=group_column,
         image_size=image_size,
         limit=limit,
+        data_in=data_in,
     )
     return train if split == "train" else test
 
@@ -86,8 +89,9 @@ def load_pair(
     group_column: str | None = None,
     image_size: int | None = None,
     limit: int | None = None,
+    data_in: DataIn | None = None,
 ) -> tuple[ImageSet, ImageSet]:
-    """Load the training and the test images of ``spec``, held in memory as uint8.
+    """Load the training and the test images of ``spec``, as uint8.
 
     ``spec`` is ``fashion-sample`` (embedded), a ``.parquet`` or ``.npz`` file, a folder of ``train*.parquet`` and
     ``test*.parquet``, an image folder (``train/<class>/*`` and ``test/<class>/*``, or ``<class>/*``), a short form
@@ -98,6 +102,10 @@ def load_pair(
     ``group_column`` says who an image belongs to (a patient): nobody is in both parts. ``image_size`` resizes to
     that square. ``limit`` takes at most so many images of each part, a random but always the same choice.
 
+    ``data_in`` says where the decoded images are kept: in ``memory``; on ``disk``, decoded once into a file that is
+    mapped; or ``auto``, which takes the disk for what is larger than a quarter of the memory that is free. Results do
+    not depend on it. Left out, the environment variable RESPERTURB_DATA_IN says it, or else it is ``auto``.
+
     >>> train, test = load_pair("fashion-sample")
     >>> len(train), len(test), train.classes[0]
     (4000, 2000, 'T-shirt/top')
@@ -105,6 +113,7 @@ def load_pair(
     for name, value in (("image size", image_size), ("limit", limit)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise UsageError(f"The {name} must be a whole number of at least 1, not {value!r}.")
+    place = chosen_data_in(data_in)
     train, test = _open(str(spec), Columns(image_column, label_column, group_column))
     if len(set(train.labels)) < 2:
         raise UsageError(
@@ -124,8 +133,8 @@ def load_pair(
     train, test = _limited(train, limit), _limited(test, limit)
     if len(set(train.labels)) < 2:
         raise UsageError(f"A limit of {limit} leaves training images of one class only: raise it.")
-    train_images = decode_all(train.images, train.where, image_size)
-    test_images = decode_all(test.images, test.where, image_size)
+    train_images = decoded(train, image_size, place)
+    test_images = decoded(test, image_size, place)
     if train_images.shape[2:] != test_images.shape[2:]:
         raise UsageError(
             f"The training images are {_size(train_images)} (width x height) and the test images "
@@ -260,17 +269,20 @@ def _limited(records: Records, limit: int | None) -> Records:
 
 def _image_set(
     records: Records,
-    images: torch.Tensor,
+    images: Images,
     channels: int,
     numbers: dict[Label, int],
     classes: tuple[str, ...],
     name: str,
 ) -> ImageSet:
     if images.shape[1] < channels:  # grey images in a set that has colour elsewhere
-        images = images.repeat(1, channels, 1, 1)
+        if isinstance(images, Rows):
+            images = Rows(images.parts, images.places, channels)
+        else:
+            images = images.repeat(1, channels, 1, 1)
     labels = torch.tensor([numbers[label] for label in records.labels], dtype=torch.int64)
     return ImageSet(images, labels, classes, records.groups, name)
 
 
-def _size(images: torch.Tensor) -> str:
+def _size(images: Images) -> str:
     return f"{images.shape[3]}x{images.shape[2]}"

@@ -2,16 +2,21 @@
 
 import importlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resperturb.data.records import Records, clean_groups, clean_labels
+import numpy as np
+
+from resperturb.data.records import Records, StreamedImages, clean_groups, clean_labels, identity_of
 from resperturb.errors import UsageError
 
 IMAGE_COLUMNS = ("image", "img", "images")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")
+# Few enough for large images, many enough for small ones.
+_ROWS_AT_A_TIME = 64
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Columns:
 def read_parquet(files: Sequence[Path], columns: Columns) -> Records:
     """Read the records of one or more parquet files that hold encoded images in a column.
 
+    The images themselves are read when they are needed, a few at a time.
+
     >>> import pyarrow.parquet
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -39,75 +46,117 @@ def read_parquet(files: Sequence[Path], columns: Columns) -> Records:
     ('benign',)
     """
     # pyarrow reads the file where it is; `datasets` would first copy the private images into its cache.
-    pa: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     parts: list[Any] = []
     where: list[str] = []
     found, declared = Columns(), None
     for file in files:
-        try:
+        with _readable(file):
             schema = parquet.read_schema(file)
             if not parts:
                 found = _find_columns(schema.names, columns, str(file))
                 declared = _class_names(schema.metadata, found.label)
             else:
                 _find_columns(schema.names, found, str(file))
-            wanted = [name for name in (found.image, found.label, found.group) if name is not None]
-            part = parquet.ParquetFile(file).read(columns=wanted)
-        except pa.ArrowException as error:
-            raise UsageError(f"{file} is no parquet file, or a damaged one: {_first_line(error)}.") from None
-        except OSError as error:
-            raise UsageError(f"{file} cannot be read: {_first_line(error)}.") from None
+            part = parquet.ParquetFile(file).read(columns=_described(found))
         parts.append(part)
         where += [f"row {i} of {file}" for i in range(part.num_rows)]
+
+    def batches() -> Iterator[Any]:
+        for file in files:
+            with _readable(file):
+                # Mapped, so that the pages of a large row group are not all read to get at its first rows.
+                opened = parquet.ParquetFile(file, memory_map=True)
+                for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=[found.image]):
+                    yield batch.column(0)
+
     origin = str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} parquet files)"
-    return _to_records(parts, found, declared, tuple(where), origin, files[0].parent)
+    identity = identity_of(files, found.image)
+    return _to_records(batches, parts, found, declared, tuple(where), origin, files[0].parent, identity)
 
 
 def read_hub_split(dataset: Any, columns: Columns, origin: str) -> Records:
     """Take the records of one split of a Hugging Face dataset."""
     found = _find_columns(dataset.column_names, columns, origin)
-    wanted = [name for name in (found.image, found.label, found.group) if name is not None]
     names = getattr(dataset.features[found.label], "names", None)
-    table = dataset.select_columns(wanted).with_format("arrow")[:]
+    table = dataset.select_columns(_described(found)).with_format("arrow")[:]
     where = tuple(f"row {i} of {origin}" for i in range(table.num_rows))
-    return _to_records([table], found, tuple(names) if names else None, where, origin, Path())
+    images = dataset.select_columns([found.image]).with_format("arrow")
+
+    def batches() -> Iterator[Any]:
+        for part in images.iter(_ROWS_AT_A_TIME):
+            yield part.column(0).combine_chunks()
+
+    kept = [Path(file["filename"]) for file in dataset.cache_files]
+    identity = identity_of(kept, dataset._fingerprint, found.image)
+    return _to_records(batches, [table], found, tuple(names) if names else None, where, origin, Path(), identity)
+
+
+def _described(columns: Columns) -> list[str]:
+    """The columns that are small: labels and groups."""
+    return [name for name in (columns.label, columns.group) if name is not None]
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Say in one sentence that a file cannot be read."""
+    pa: Any = importlib.import_module("pyarrow")
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise UsageError(f"{file} is no parquet file, or a damaged one: {_first_line(error)}.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {_first_line(error)}.") from None
 
 
 def _to_records(
+    batches: Callable[[], Iterator[Any]],
     parts: Sequence[Any],
     columns: Columns,
     names: tuple[str, ...] | None,
     where: tuple[str, ...],
     origin: str,
     folder: Path,
+    identity: str,
 ) -> Records:
     def values(name: str) -> list[Any]:
         return [value for part in parts for value in part.column(name).to_pylist()]
 
     assert columns.image is not None
     assert columns.label is not None
-    found = [value for part in parts for value in _cells(part.column(columns.image))]
-    images = [_encoded(value, where[i], columns.image, folder) for i, value in enumerate(found)]
+    image_column = columns.image
+
+    def images_at(rows: np.ndarray[Any, Any]) -> Iterator[bytes | Path]:
+        start = 0
+        for batch in batches():
+            low, high = np.searchsorted(rows, [start, start + len(batch)])
+            chosen = batch if high - low == len(batch) else batch.take(rows[low:high] - start)
+            for row, value in zip(rows[low:high].tolist(), _cells(chosen), strict=True):
+                yield _encoded(value, where[row], image_column, folder)
+            start += len(batch)
+            if high == len(rows):
+                return
+
+    next(images_at(np.arange(min(1, len(where)))), None)  # a column of something else is refused at once
     labels = clean_labels(values(columns.label), where, f"column {columns.label!r}")
     groups = None
     if columns.group is not None:
         groups = clean_groups(values(columns.group), where, f"column {columns.group!r}")
-    return Records(images, labels, groups, names, where, origin)
+    images = StreamedImages(images_at, np.arange(len(where)))
+    return Records(images, labels, groups, names, where, origin, identity)
 
 
 def _cells(column: Any) -> Iterator[Any]:
     """The values of an image column; of a struct of bytes and path, whichever is there."""
     is_struct = importlib.import_module("pyarrow").types.is_struct
-    for chunk in column.chunks:
-        fields = [field.name for field in chunk.type] if is_struct(chunk.type) else []
-        if "bytes" not in fields:
-            yield from chunk.to_pylist()
-            continue
-        flat = chunk.flatten()  # far quicker than a dictionary a row
-        paths = flat[fields.index("path")].to_pylist() if "path" in fields else [None] * len(chunk)
-        for value, path in zip(flat[fields.index("bytes")].to_pylist(), paths, strict=True):
-            yield value or path
+    fields = [field.name for field in column.type] if is_struct(column.type) else []
+    if "bytes" not in fields:
+        yield from column.to_pylist()
+        return
+    flat = column.flatten()  # far quicker than a dictionary a row
+    paths = flat[fields.index("path")].to_pylist() if "path" in fields else [None] * len(column)
+    for value, path in zip(flat[fields.index("bytes")].to_pylist(), paths, strict=True):
+        yield value or path
 
 
 def _encoded(value: Any, where: str, column: str, folder: Path) -> bytes | Path:

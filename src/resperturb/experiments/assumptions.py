@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from resperturb.data.rows import in_chunks
 from resperturb.errors import UsageError
 from resperturb.junction import JunctionNoise, junctions
 from resperturb.perturbation import strategy_of
@@ -69,10 +70,7 @@ def measure_assumptions(run: Run, *, records: int = 64, draws: int = 100, seed: 
         raise UsageError(f"{run.path} is not perturbed, so Theorem 1 has nothing to say about it.")
     images = load_inputs(run.config.data).members(run.config.data.part).images
     norms = torch.cat(
-        [
-            normalize(batch, run.config.mean, run.config.std).flatten(1).norm(dim=1)
-            for batch in torch.split(images, 1000)
-        ]
+        [normalize(batch, run.config.mean, run.config.std).flatten(1).norm(dim=1) for batch in in_chunks(images, 100)]
     )
     chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:records]
     recorders = _record(model, seed)

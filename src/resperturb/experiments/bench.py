@@ -90,7 +90,7 @@ def _by_hand(setting: Setting, kind: str) -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
     model = build(setting.model, num_classes=CLASSES)
     images = _images(setting, 4 * setting.batch_size)
-    floats = normalize(images.images, 0.5, 0.25)
+    floats = normalize(images.images[:], 0.5, 0.25)
     if kind != "eager":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         floats = floats.to(memory_format=torch.channels_last)
@@ -161,7 +161,7 @@ def _ghost(setting: Setting) -> Work:
     )
     criterion = DPLossFastGradientClipping(hooked, private, nn.CrossEntropyLoss())
     images = _images(setting, setting.batch_size)
-    floats = normalize(images.images, 0.5, 0.25)
+    floats = normalize(images.images[:], 0.5, 0.25)
 
     def step() -> None:
         private.zero_grad()

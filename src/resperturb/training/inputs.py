@@ -9,6 +9,7 @@ from resperturb.data.canaries import Bools, Canaries, fair_coins, joined, make_c
 from resperturb.data.images import ImageSet
 from resperturb.data.sources import load_pair
 from resperturb.data.splits import Indices, Quarters, four_quarters
+from resperturb.data.storage import DataIn, chosen_data_in
 from resperturb.errors import UsageError
 from resperturb.training.config import CanaryConfig, DataConfig
 
@@ -79,13 +80,13 @@ class Inputs:
 def load_inputs(data: DataConfig) -> Inputs:
     """Read the images that ``data`` names; the last few sets stay in memory.
 
-    A configuration that carries a fingerprint is only served by the very same images.
+    A configuration that carries a fingerprint is only served by the very same images. Where they are kept is no part
+    of it, for no result depends on that: the environment variable RESPERTURB_DATA_IN says it.
     """
-    train, test = _load_pair(
-        data.model_copy(
-            update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None}
-        )
+    same_images = data.model_copy(
+        update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None}
     )
+    train, test = _load_pair(same_images, chosen_data_in())
     inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries)
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(
@@ -108,7 +109,7 @@ def out_indices(inputs: Inputs, part: str) -> np.ndarray:
 
 
 @lru_cache(maxsize=3)
-def _load_pair(data: DataConfig) -> tuple[ImageSet, ImageSet]:
+def _load_pair(data: DataConfig, data_in: DataIn) -> tuple[ImageSet, ImageSet]:
     return load_pair(
         data.spec,
         image_column=data.image_column,
@@ -116,4 +117,5 @@ def _load_pair(data: DataConfig) -> tuple[ImageSet, ImageSet]:
         group_column=data.group_column,
         image_size=data.image_size,
         limit=data.limit,
+        data_in=data_in,
     )

@@ -18,6 +18,7 @@ from torch import nn
 
 from resperturb import weights
 from resperturb.data.images import ImageSet
+from resperturb.data.rows import in_chunks
 from resperturb.errors import ResperturbError
 from resperturb.files import write_bytes, write_json
 from resperturb.training.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -185,7 +186,7 @@ def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progr
 
 def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> float:
     """Give the share of training images that ``clip_radius`` shortens, as they are without augmentation."""
-    batches = (normalize(batch, config.mean, config.std) for batch in torch.split(members.images, 1000))
+    batches = (normalize(batch, config.mean, config.std) for batch in in_chunks(members.images, 100))
     norms = torch.cat([batch.flatten(1).norm(dim=1) for batch in batches])
     return float((norms > radius).double().mean())
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from resperturb.data.rows import Images, in_chunks
 from resperturb.perturbation import seeded_predictions
 
 
@@ -19,7 +20,7 @@ def normalize(images: Tensor, mean: float, std: float) -> Tensor:
 
 def predict(
     model: nn.Module,
-    images: Tensor,
+    images: Images,
     *,
     mean: float,
     std: float,
@@ -41,7 +42,7 @@ def predict(
 
 def predict_draws(
     model: nn.Module,
-    images: Tensor,
+    images: Images,
     *,
     mean: float,
     std: float,
@@ -59,7 +60,7 @@ def predict_draws(
                 with torch.inference_mode():
                     answers = [
                         model(normalize(batch.to(device, memory_format=torch.channels_last), mean, std)).float().cpu()
-                        for batch in torch.split(images, batch_size)
+                        for batch in in_chunks(images, batch_size)
                     ]
                 yield torch.cat(answers)
     finally:

@@ -197,7 +197,7 @@ def theorem3(experiment: Experiment, preset: Preset, rows: list[dict[str, Any]])
     """Compute Theorem 3's factor on the training images, and the gap it would predict from the one without noise."""
     cell = experiment.cells[0]
     inputs = load_inputs(target_config(cell, preset.scale(cell.data, experiment.size), 0).data)
-    members = inputs.members("target_train").images.flatten(1).numpy().astype(np.float32) / 255
+    members = inputs.members("target_train").images[:].flatten(1).numpy().astype(np.float32) / 255
     gammas = [float(row["gamma"]) for row in rows if row["gamma"]]
     found = rademacher(members, gammas, draws=100).to_dict()
     plain = rows[0]["measured"].get("gap")
