@@ -1,6 +1,7 @@
 """What the tests share: one thread a worker, and one small trained and attacked run."""
 
 import os
+import signal
 
 # Tests run in several processes; more threads than cores make each of them many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,9 @@ from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.run import Run
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def tiny_config(**changes: object) -> TrainConfig:
