@@ -1,17 +1,21 @@
 """Many trainings at once: all done, none twice, none left behind, whatever happens to a process."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from resperturb.errors import ResperturbError
-from resperturb.training.fanout import _Pool, _thread_limit, _train_all, _Worker, train_many
+from resperturb.training.config import TrainConfig
+from resperturb.training.fanout import train_many
+from resperturb.training.fanout_local import DiedError, _Pool, _thread_limit, _train_all, _Worker
 from resperturb.training.loop import train
 from resperturb.training.run import Run
 from tests.conftest import tiny_config
@@ -43,14 +47,11 @@ def test_processes_train_what_one_process_trains_even_if_one_is_killed(tmp_path:
     assert [weights(run) for run in runs] == [weights(run) for run in alone]
 
 
-def test_what_is_finished_is_not_trained_again_and_needs_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_finished_is_not_trained_again_and_needs_no_process(tmp_path: Path) -> None:
     configs = [tiny_config(seed=seed, data=SMALL, epochs=1) for seed in range(2)]
     first = train_many(configs, tmp_path, jobs=1)
-    monkeypatch.setattr(_Pool, "start", lambda pool: pytest.fail("there is nothing to train"))
     told: list[Run] = []
-    assert train_many(configs, tmp_path, jobs=2, on_done=told.append) == first == told
+    assert train_many(configs, tmp_path, jobs=2, on_done=told.append, engine=_refuse) == first == told
 
 
 def test_a_training_that_fails_says_why(tmp_path: Path) -> None:
@@ -60,10 +61,43 @@ def test_a_training_that_fails_says_why(tmp_path: Path) -> None:
     assert not active_children()
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_training_that_fails_need_not_end_the_others(tmp_path: Path, jobs: int) -> None:
+    good, bad, twin = (tiny_config(data=SMALL, lr=lr) for lr in (0.1, 1e30, 0.1))
+    told: list[Run] = []
+    failed: list[tuple[TrainConfig, str]] = []
+    runs = train_many(
+        [bad, good, twin],
+        tmp_path,
+        jobs,
+        told.append,
+        on_failure=lambda config, error: failed.append((config, str(error))),
+    )
+    [(config, why)] = failed
+    assert config == bad
+    assert "not finite" in why
+    # The one that was asked for twice is trained once and told of twice.
+    assert [run.config.lr for run in runs] == [run.config.lr for run in told] == [0.1, 0.1]
+    assert runs[0].path == runs[1].path
+
+
+def test_a_wanted_epsilon_names_the_run_that_is_finished(tmp_path: Path) -> None:
+    config = tiny_config(data=SMALL, epochs=1, batch_size=4, dpsgd={"target_epsilon": 8.0, "seeded": True})
+    [run] = train_many([config], tmp_path)
+    assert train_many([config], tmp_path, engine=_refuse) == [run]
+
+
+def _refuse(configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: object) -> None:
+    pytest.fail("there is nothing to train")
+
+
 def test_a_process_that_dies_every_time_is_given_up_on(tmp_path: Path) -> None:
     configs = [tiny_config(data=SMALL, seed=seed) for seed in range(2)]
-    with pytest.raises(ResperturbError, match=r"ended 3 times \(exit code -9\).*fewer --jobs"):
-        _train_all(dict(enumerate(configs)), _Doomed(tmp_path, 1), 2, lambda task, run: None)
+    told: list[object] = []
+    _train_all(configs, _Doomed(tmp_path, 1), 2, lambda config, outcome: told.append(outcome))
+    assert len(told) == 2
+    assert all(isinstance(outcome, DiedError) for outcome in told)
+    assert re.search(r"ended 3 times \(exit code -9\).*fewer --jobs", str(told[0]))
 
 
 class _Doomed(_Pool):
@@ -82,7 +116,8 @@ def script(tmp_path: Path, text: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 LONG = """

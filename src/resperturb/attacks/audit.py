@@ -20,6 +20,8 @@ from resperturb.auditing.scores import Scores, check_probability
 from resperturb.errors import UsageError
 from resperturb.files import write_json
 from resperturb.training.config import TrainConfig
+from resperturb.training.fanout import Engine
+from resperturb.training.fanout_local import local
 from resperturb.training.run import Run
 
 SCHEMA = 1
@@ -38,7 +40,8 @@ OnStage = Callable[[str, int, int], None]
 class Settings:
     """What an audit is asked to do.
 
-    ``draws`` are the numbers of noise draws that are combined; ``shadows`` is 0 for an audit of one run.
+    ``draws`` are the numbers of noise draws that are combined; ``shadows`` is 0 for an audit of one run. Shadows are
+    trained by ``engine``, ``jobs`` at a time.
     """
 
     shadows: int = 16
@@ -47,6 +50,7 @@ class Settings:
     delta: float = 1e-5
     confidence: float = 0.95
     resamples: int = 300
+    engine: Engine = local
 
     def __post_init__(self) -> None:
         check_probability("delta", self.delta)
@@ -75,7 +79,11 @@ def audit(
     statistics = None
     if settings.shadows:
         shadows = train_shadows(
-            target, settings.shadows, settings.jobs, lambda done, count: on_stage("training shadows", done, count)
+            target,
+            settings.shadows,
+            settings.jobs,
+            lambda done, count: on_stage("training shadows", done, count),
+            settings.engine,
         )
         statistics = _statistics(shadows, asked, queries, seen, on_stage)
     evidence = Evidence(_answers(target, asked, queries), statistics, len(asked))

@@ -7,7 +7,8 @@ import numpy as np
 
 from resperturb.attacks.shadow import check_shadow, shadow_config, shadow_folder
 from resperturb.training.config import TrainConfig
-from resperturb.training.fanout import train_many
+from resperturb.training.fanout import Engine, train_many
+from resperturb.training.fanout_local import local
 from resperturb.training.run import Run
 
 
@@ -41,7 +42,9 @@ def learned_shadow_configs(target: TrainConfig) -> list[TrainConfig]:
     return list({config.digest: config for config in both}.values())
 
 
-def train_shadows(target: Run, count: int, jobs: int | None, on_done: Callable[[int, int], None]) -> list[Run]:
+def train_shadows(
+    target: Run, count: int, jobs: int | None, on_done: Callable[[int, int], None], engine: Engine = local
+) -> list[Run]:
     """Train the shadows that are missing beside the target; refuse them if one has not learned.
 
     Those of the paper's attack are trained along, so that all cores have work.
@@ -55,7 +58,7 @@ def train_shadows(target: Run, count: int, jobs: int | None, on_done: Callable[[
         done += 1
         on_done(done, len(configs))
 
-    shadows = train_many(configs, shadow_folder(target), jobs, tell)[:count]
+    shadows = train_many(configs, shadow_folder(target), jobs, tell, engine=engine)[:count]
     for shadow in shadows:
         check_shadow(target, shadow)
     return shadows

@@ -204,7 +204,7 @@ def _results(results: Path | None, runs: Path, preset: "Preset") -> Path:
 
 
 def _jobs(jobs: int | None, preset: "Preset") -> int:
-    from resperturb.training.fanout import usable_cores
+    from resperturb.training.fanout_local import usable_cores
 
     if jobs is not None:
         return jobs

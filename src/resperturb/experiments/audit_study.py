@@ -18,7 +18,8 @@ from resperturb.attacks.controls import CONTROLS, at_equal_accuracy
 from resperturb.files import write_bytes, write_json
 from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
 from resperturb.training.config import CanaryConfig, DataConfig, DpsgdConfig, TrainConfig
-from resperturb.training.fanout import train_many
+from resperturb.training.fanout import Engine, train_many
+from resperturb.training.fanout_local import local
 from resperturb.training.run import Run
 
 IMAGES = 1600
@@ -64,16 +65,20 @@ def variants() -> list[Variant]:
 
 
 def run_study(
-    folder: Path, jobs: int | None = None, shadows: int = SHADOWS, say: Callable[[str], None] = lambda line: None
+    folder: Path,
+    jobs: int | None = None,
+    shadows: int = SHADOWS,
+    say: Callable[[str], None] = lambda line: None,
+    engine: Engine = local,
 ) -> dict[str, Any]:
     """Train, choose the controls, audit everything; keep the table as study.json and study.md in ``folder``."""
     chosen = variants()
     say(f"training {len(chosen)} models")
-    runs = train_many([variant.config for variant in chosen], folder, jobs)
+    runs = train_many([variant.config for variant in chosen], folder, jobs, engine=engine)
     accuracy = float(runs[[variant.name for variant in chosen].index(MATCHED)].result["test_accuracy"])
     for control in CONTROLS:
         say(f"choosing a strength: {control.name}, for a test accuracy of {accuracy:.3f}")
-        candidates = train_many(control.configs(config()), folder, jobs)
+        candidates = train_many(control.configs(config()), folder, jobs, engine=engine)
         best = at_equal_accuracy(candidates, accuracy)
         strength = control.strengths[candidates.index(best)]
         chosen.append(Variant(f"{control.name} {strength:g}", best.config))
@@ -81,7 +86,7 @@ def run_study(
     rows = []
     for variant, run in zip(chosen, runs, strict=True):
         say(f"auditing {variant.name}: {run.path}")
-        found = audit(run, Settings(shadows=shadows, jobs=jobs, draws=variant.draws))
+        found = audit(run, Settings(shadows=shadows, jobs=jobs, draws=variant.draws, engine=engine))
         rows.append(_row(variant, run, found))
         write_json(folder / "study.json", {"shadows": shadows, "matched": MATCHED, "rows": rows})
     write_bytes(folder / "study.md", markdown(rows).encode())

@@ -1,75 +1,28 @@
-"""Train many configurations at once, in processes of this machine.
+"""Train many configurations at once: those that are not finished are given to an engine.
 
-Each training is a run that resumes by itself, so nothing here keeps state: whatever was finished is skipped, whatever
-was begun goes on. Processes are spawned: call :func:`train_many` from a script under ``if __name__ == "__main__"``.
+An engine is one function. Two exist: :func:`resperturb.training.fanout_local.local`, processes of this machine, and
+:class:`resperturb.training.fanout_ray.RayEngine`, tasks of a Ray cluster.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
-import traceback
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from resperturb.errors import ResperturbError
+from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.config import TrainConfig
+from resperturb.training.fanout_local import Tell, local
 from resperturb.training.run import Run, open_run
 
-# A process that dies (killed for want of memory, for instance) gets its training back so often.
-TRIES = 3
-# Long enough for a training to finish its step and write its checkpoint.
-PATIENCE_SECONDS = 60
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+class Engine(Protocol):
+    """Where trainings happen."""
 
-@dataclass
-class _Worker:
-    process: BaseProcess
-    connection: Connection
-    task: int | None = None
+    def __call__(self, configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: Tell) -> None:
+        """Train every configuration, at most ``jobs`` at a time, into ``runs``/its hash.
 
-
-@dataclass
-class _Pool:
-    runs: Path
-    threads: int
-    workers: list[_Worker] = field(default_factory=list)
-
-    def start(self) -> _Worker:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.runs, self.threads), daemon=True)
-        with _thread_limit(self.threads), _deaf_to_ctrl_c():
-            process.start()
-        theirs.close()
-        worker = _Worker(process, ours)
-        self.workers.append(worker)
-        return worker
-
-    def drop(self, worker: _Worker) -> None:
-        self.workers.remove(worker)
-        worker.connection.close()
-        worker.process.join(PATIENCE_SECONDS)
-
-    def close(self) -> None:
-        """Ask all to stop, which makes them save; end those that do not."""
-        for worker in self.workers:
-            with suppress(OSError):
-                worker.connection.close()
-            if worker.process.is_alive():
-                worker.process.terminate()
-        for worker in self.workers:
-            worker.process.join(PATIENCE_SECONDS)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+        As each ends, ``tell`` is called with its finished run, or with the error that it failed by. An exception
+        that ``tell`` raises ends all the others. The configurations all differ, and carry their fingerprints.
+        """
 
 
 def train_many(
@@ -77,149 +30,61 @@ def train_many(
     runs: Path,
     jobs: int | None = None,
     on_done: Callable[[Run], None] = lambda run: None,
+    *,
+    engine: Engine = local,
+    on_failure: Callable[[TrainConfig, ResperturbError], None] | None = None,
 ) -> list[Run]:
     """Train every configuration into a run under ``runs``, ``jobs`` at a time, and return the runs in order.
 
-    ``jobs`` is the number of cores unless given; the cores are shared out among them. With one job everything happens
-    in this process. The first training that fails ends the others, which are saved and go on next time.
+    ``jobs`` is as many as the engine has room for unless given. A run that is finished is not trained again.
+    ``on_failure`` is told of a training that fails by itself, which is then left out; without it, the first that
+    fails ends the others. Call this from a script under ``if __name__ == "__main__"``: processes may be spawned.
     """
-    from resperturb.training.loop import train
+    from resperturb.training.loop import InterruptedTrainingError
 
-    done: dict[int, Run] = {}
+    done: dict[str, Run] = {}
+    settled = [_settled(config) for config in configs]
+    asked: dict[str, list[TrainConfig]] = {}
+    for config, bound in zip(configs, settled, strict=True):
+        asked.setdefault(bound.digest, []).append(config)
 
-    def note(task: int, run: Run) -> None:
-        done[task] = run
-        on_done(run)
+    def tell(config: TrainConfig, outcome: Run | ResperturbError) -> None:
+        if isinstance(outcome, Run):
+            done[config.digest] = outcome
+            for _ in asked[config.digest]:
+                on_done(outcome)
+        elif on_failure is None or isinstance(outcome, InterruptedTrainingError | UsageError):
+            raise outcome
+        else:
+            for original in asked[config.digest]:
+                on_failure(original, outcome)
 
-    for task, config in enumerate(configs):
-        if (run := _finished(config, runs)) is not None:
-            note(task, run)
-    todo = {task: config for task, config in enumerate(configs) if task not in done}
-    cores = usable_cores()
-    jobs = min(cores if jobs is None else jobs, len(todo))
-    if jobs > 1:
-        pool = _Pool(runs, max(1, cores // jobs))
-        try:
-            _train_all(todo, pool, jobs, note)
-        finally:
-            pool.close()
-    else:
-        for task, config in todo.items():
-            note(task, train(config, runs=runs))
-    return [done[task] for task in range(len(configs))]
+    todo = []
+    for bound in {bound.digest: bound for bound in settled}.values():
+        if (run := _finished(bound, runs)) is not None:
+            tell(bound, run)
+        else:
+            todo.append(bound)
+    if todo:
+        engine(todo, runs, jobs, tell)
+    return [done[bound.digest] for bound in settled if bound.digest in done]
 
 
-def _finished(config: TrainConfig, runs: Path) -> Run | None:
-    """Find the run if it is finished, without starting a process for it."""
+def _settled(config: TrainConfig) -> TrainConfig:
+    """Say everything that names the run: which images exactly, and how much noise a wanted epsilon takes."""
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import with_fingerprint
 
-    path = runs / with_fingerprint(config, load_inputs(config.data)).digest
+    inputs = load_inputs(config.data)
+    bound = with_fingerprint(config, inputs)
+    if bound.dpsgd is None or bound.dpsgd.target_epsilon is None:
+        return bound
+    from resperturb.training.dpsgd import settled
+
+    return settled(bound, inputs.members(bound.data.part))
+
+
+def _finished(config: TrainConfig, runs: Path) -> Run | None:
+    path = runs / config.digest
     run = open_run(path) if (path / "config.json").exists() else None
     return run if run is not None and run.finished else None
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _train_all(
-    configs: Mapping[int, TrainConfig], pool: _Pool, jobs: int, on_done: Callable[[int, Run], None]
-) -> None:
-    todo = deque(configs)
-    tries = dict.fromkeys(configs, 0)
-    left = len(configs)
-    while left:
-        while todo and sum(worker.task is not None for worker in pool.workers) < jobs:
-            idle = next((worker for worker in pool.workers if worker.task is None), None) or pool.start()
-            idle.task = todo.popleft()
-            tries[idle.task] += 1
-            with suppress(OSError):  # a worker that has died is noticed below
-                idle.connection.send(configs[idle.task])
-        answered = wait([worker.connection for worker in pool.workers if worker.task is not None])
-        for worker in [worker for worker in pool.workers if worker.connection in answered]:
-            task = worker.task
-            assert task is not None
-            try:
-                outcome: Any = worker.connection.recv()
-            except (EOFError, OSError):
-                pool.drop(worker)
-                if tries[task] == TRIES:
-                    raise ResperturbError(
-                        f"the process of a training ended {TRIES} times (exit code {worker.process.exitcode}), "
-                        "perhaps for want of memory; try fewer --jobs. The same command goes on from here."
-                    ) from None
-                todo.appendleft(task)
-                continue
-            worker.task = None
-            if isinstance(outcome, BaseException):
-                raise outcome
-            left -= 1
-            on_done(task, open_run(outcome))
-
-
-def _work(connection: Connection, runs: Path, threads: int) -> None:
-    """Train what comes through the pipe until it closes."""
-    # Ctrl-C is for the parent, which then asks each worker once: two requests would mean "at once, do not save".
-    with suppress(OSError):
-        os.setpgid(0, 0)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    import torch
-
-    from resperturb.training.loop import train
-
-    torch.set_num_threads(threads)
-    while True:
-        try:
-            config = connection.recv()
-        except (EOFError, OSError):
-            return
-        outcome: Path | ResperturbError
-        try:
-            outcome = train(config, runs=runs).path
-        except ResperturbError as error:
-            outcome = error
-        except Exception as error:
-            traceback.print_exc()
-            outcome = ResperturbError(f"a training failed unexpectedly ({type(error).__name__}: {error}); see above.")
-        try:
-            connection.send(outcome)
-        except OSError:
-            return
-
-
-def _end_with_parent() -> None:
-    """Whoever kills the parent does not leave its workers behind."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextmanager
-def _thread_limit(threads: int) -> Iterator[None]:
-    """Let a new process see how many threads it may use before it loads any library that starts them."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Let a new process inherit that Ctrl-C is ignored, so that it does not die of it while it loads."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

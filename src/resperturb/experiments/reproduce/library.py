@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.experiments.reproduce.plan import is_shadow
 from resperturb.training.config import TrainConfig
-from resperturb.training.fanout import train_many
+from resperturb.training.fanout import Engine, train_many
+from resperturb.training.fanout_local import DiedError, local
 from resperturb.training.inputs import fingerprint, load_inputs
 from resperturb.training.loop import InterruptedTrainingError
 from resperturb.training.run import Run, open_run
@@ -28,8 +29,9 @@ class Library:
     """The trainings under ``folder``; ``failures`` are those that could not be trained, by their hash."""
 
     folder: Path
-    jobs: int = 1
+    jobs: int | None = 1
     say: Callable[[str], None] = lambda message: None
+    engine: Engine = local
     failures: dict[str, str] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
 
@@ -73,24 +75,25 @@ class Library:
             self._train_all(missing, folder, on_done)
 
     def _train_all(self, missing: list[TrainConfig], folder: Path, on_done: Callable[[Run], None]) -> None:
-        while missing:
+        if not missing:
+            return
+        died: list[TrainConfig] = []
+
+        def note(config: TrainConfig, error: ResperturbError) -> None:
+            self.say(f"a training stopped: {error}")
+            if isinstance(error, DiedError):
+                died.append(config)
+            else:
+                self.failures[config.digest] = str(error)
+
+        train_many(missing, folder, self.jobs, on_done, engine=self.engine, on_failure=note)
+        for config in died:  # alone, it has all of the memory
             try:
-                train_many(missing, folder, self.jobs, on_done)
-                return
+                train_many([config], folder, 1, on_done, engine=self.engine)
             except (InterruptedTrainingError, UsageError):
                 raise
             except ResperturbError as error:
-                self.say(f"a training stopped: {error}")
-            missing = [c for c in missing if state_of(folder / c.digest)[0] != "finished"]
-            # Whichever it was has begun. Alone, it either fails again or goes on.
-            for config in [c for c in missing if state_of(folder / c.digest)[0] == "begun"] or missing[:1]:
-                try:
-                    train_many([config], folder, 1, on_done)
-                except InterruptedTrainingError:
-                    raise
-                except ResperturbError as error:
-                    self.failures[config.digest] = str(error)
-                missing.remove(config)
+                self.failures[config.digest] = str(error)
 
     def _repair(self, path: Path) -> None:
         state, why = state_of(path)
