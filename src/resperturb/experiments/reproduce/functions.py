@@ -130,7 +130,7 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> dic
         records = {"idc": PAPER_IDC_TRAINING_IMAGES // 4, "cifar10": 12_500}[printed.data]
         noise = DpsgdConfig().noise_multiplier
         assert noise is not None
-        plan = schedule(epochs=full.dpsgd_epochs, batch_size=full.batch_size, records=records)
+        plan = schedule(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
         budget = dpsgd_budget(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)
         row |= {
             "epsilon": budget.epsilon,

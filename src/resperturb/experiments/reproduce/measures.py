@@ -141,6 +141,7 @@ def describe_data(name: str, size: Size, preset: Preset) -> dict[str, Any]:
         "epochs": scale.epochs,
         "dpsgd_epochs": scale.dpsgd_epochs,
         "batch_size": scale.batch_size,
+        "dpsgd_batch_size": scale.dpsgd_batch_size,
         "reduced": reduction(name, size, preset),
     }
 

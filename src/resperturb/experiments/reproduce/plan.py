@@ -76,7 +76,8 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         **dict(variant.changes),
     }
     if variant.dpsgd:
-        values.update(epochs=scale.dpsgd_epochs, schedule="quarter", dpsgd={"seeded": True})
+        values.update(epochs=scale.dpsgd_epochs, batch_size=scale.dpsgd_batch_size)
+        values.update(schedule="quarter", dpsgd={"seeded": True})
     return make_config(**values)
 
 
