@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def training_progress(title: str) -> "Iterator[Callable[[Update], None]]":
+def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Update], None]]":
     """Show how far a training is, its accuracy so far, and when it will be done."""
-    if not sys.stderr.isatty():
+    if not (shown and sys.stderr.isatty()):
         yield lambda update: None
         return
     from rich.console import Console

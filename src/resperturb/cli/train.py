@@ -1,6 +1,10 @@
 """``resperturb train``: train a network, private or not, and keep it as a run."""
 
 import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,7 +12,7 @@ import typer
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
-from resperturb.errors import UsageError
+from resperturb.errors import ResperturbError, UsageError
 
 EXAMPLE = """
 Train a network on your images and keep it as a run.
@@ -21,12 +25,14 @@ Example: `resperturb train --data ./patches --gamma 0.5 --out runs/private`
 With a formal guarantee: `resperturb train --data ./patches --method dpsgd --target-epsilon 3 --out runs/dp`
 
 A run that was stopped or killed goes on when the same command is given again.
+
+On several GPUs of one machine: `--devices 4`. On several machines: `torchrun ... -m resperturb train ...`
 """
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("train", help=EXAMPLE)(train)
+    app.command("train", help=EXAMPLE)(_one_voice()(train))
 
 
 def perturbation(
@@ -189,6 +195,10 @@ def train(
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for the final accuracies.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; named by its hash if left out.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    devices: Annotated[
+        int,
+        typer.Option(min=1, help="Processes of this machine that train together, each with a GPU if there are any."),
+    ] = 1,
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -198,6 +208,7 @@ def train(
     chosen = {key: value for key, value in {"norm": norm, "schedule": schedule}.items() if value is not None}
     from resperturb.cli.progress import training_progress
     from resperturb.training.config import make_config
+    from resperturb.training.distributed import launch, launched
     from resperturb.training.loop import train as train_run
 
     config = make_config(
@@ -228,8 +239,17 @@ def train(
         dpsgd=private,
         **chosen,
     )
-    with training_progress("training") as on_update:
+    processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
+    if devices > 1 and processes == 1:
+        raise typer.Exit(launch(devices, sys.argv[1:]))
+    if devices not in (1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
+        raise UsageError("under torchrun, --nproc-per-node says how many processes there are; leave --devices out.")
+    leads = os.environ.get("RANK", "0") == "0" or processes == 1
+    with training_progress("training", shown=leads) as on_update:
         run = train_run(config, out=out, runs=runs, draws=draws, on_update=on_update)
+    if not leads:
+        return
+    _note_processes(run, processes)
 
     def show(console: Any) -> None:
         from rich.table import Table
@@ -252,6 +272,29 @@ def train(
 
     payload = {"run": str(run.path), "hash": run.config.digest, **run.result}
     emit(payload, as_json, show)
+
+
+@contextmanager
+def _one_voice() -> Iterator[None]:
+    """Let the first process of each machine alone say what is wrong, which all of them know."""
+    try:
+        yield
+    except ResperturbError as error:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            raise
+        raise typer.Exit(error.exit_code) from None
+
+
+def _note_processes(run: Any, processes: int) -> None:
+    """Say so where a finished run, taken as it is, was not trained in as many processes as were asked for."""
+    used = run.result.get("processes", [1])
+    if used != [processes]:
+        typer.echo(
+            f"Note: {run.path} was trained in {' and then '.join(map(str, used))} process(es), not in {processes}. "
+            "The noise it was trained with is another draw, of the same distribution; for a training of its own, "
+            "choose another --out.",
+            err=True,
+        )
 
 
 def _show_guarantee(console: Any, guarantee: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from resperturb.files import write_bytes
 class Progress:
     """How far a training has come. ``step`` counts the batches of the current epoch that are done.
 
+    ``processes`` are the numbers of processes that it was trained in, in the order in which they came up.
     ``secret`` is what DP-SGD draws batches and noise from. It must survive a crash, so that a step taken again is the
     same step and proves the same, and it must not survive the training.
     """
@@ -31,6 +32,7 @@ class Progress:
     seen: int = 0
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
     secret: str = field(default_factory=lambda: os.urandom(16).hex())
     guarantee: dict[str, Any] | None = None
 
@@ -46,6 +48,11 @@ class Progress:
         self.loss_sum += loss_sum
         self.correct += correct
         self.seen += seen
+
+    def start_epoch(self, epoch: int) -> None:
+        """Count from the start of an epoch."""
+        self.epoch, self.step = epoch, 0
+        self.loss_sum, self.correct, self.seen = 0.0, 0, 0
 
 
 def save_checkpoint(
@@ -64,8 +71,24 @@ def save_checkpoint(
     write_bytes(path, save(tensors, metadata))
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, digest: str) -> Progress | None:
-    """Restore a training in place and return its progress; None if there is nothing to restore.
+@dataclass(frozen=True)
+class Checkpoint:
+    """What :func:`save_checkpoint` wrote, read back."""
+
+    progress: Progress
+    tensors: dict[str, Tensor]
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Put a training back to where it was."""
+        model.load_state_dict(_under("model.", self.tensors))
+        _restore_optimizer(optimizer, _under("optimizer.", self.tensors))
+        torch.set_rng_state(self.tensors["random.cpu"])
+        if "random.cuda" in self.tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(self.tensors["random.cuda"])
+
+
+def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
+    """Read the checkpoint of the configuration that ``digest`` names; None if there is none.
 
     A checkpoint is written whole or not at all, so one that cannot be read was damaged afterwards: that is an error,
     not a silent new start.
@@ -82,12 +105,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
         raise ResperturbError(f"{path} is damaged ({error}); delete it to train this run from the start.") from error
     if found != digest:
         raise ResperturbError(f"{path} belongs to another configuration ({found}, not {digest}); delete it.")
-    model.load_state_dict(_under("model.", tensors))
-    _restore_optimizer(optimizer, _under("optimizer.", tensors))
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["random.cuda"])
-    return progress
+    return Checkpoint(progress, tensors)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,6 +3,9 @@
 Opacus computes the gradients of single records and clips and noises them; the accounting is
 :mod:`resperturb.privacy.dpsgd`. Batches are Poisson samples, as the accounting requires: each record joins each batch
 by its own coin toss, so batches differ in size, and an empty one is a step too, of noise alone.
+
+Several processes draw the same sample of all records and share it out. The first one adds the noise, once, to the sum
+of what all of them found, so that what is proven does not depend on their number.
 """
 
 import math
@@ -22,7 +25,8 @@ from resperturb.privacy.dpsgd import DpsgdBudget, calibrate_dpsgd, dpsgd_budget
 from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DpsgdConfig, TrainConfig
-from resperturb.training.steps import Steps, correct, keyed_generator, steps_per_epoch
+from resperturb.training.distributed import ALONE, World
+from resperturb.training.steps import Outcome, Steps, correct, keyed_generator, set_random_state, steps_per_epoch
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
 _NEVER_CLIPS = torch.finfo(torch.float32).max
@@ -40,27 +44,38 @@ class DpsgdSteps(Steps):
     memory_format = torch.contiguous_format
 
     def __init__(
-        self, config: TrainConfig, members: ImageSet, accelerator: str = "auto", compiled: bool | None = None
+        self,
+        config: TrainConfig,
+        members: ImageSet,
+        accelerator: str = "auto",
+        compiled: bool | None = None,
+        world: World = ALONE,
     ) -> None:
         from opacus.grad_sample import GradSampleModule
-        from opacus.optimizers import DPOptimizer
+        from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 
         if compiled:
             raise UsageError("DP-SGD cannot be compiled: the gradients of single records are taken by hooks.")
-        super().__init__(config, members, accelerator, compiled=False)
+        super().__init__(config, members, accelerator, compiled=False, world=world)
         assert config.dpsgd is not None
         assert config.dpsgd.noise_multiplier is not None  # settled() has found it
         self.dpsgd = config.dpsgd
         # The wrapper puts hooks into the layers. It is kept for them only: the model that is trained, saved and asked
         # stays the unwrapped one, with the names it had.
         self._hooks = GradSampleModule(self.model, loss_reduction="sum")
-        self._dp_optimizer = DPOptimizer(
+        self._dp_optimizer = (DPOptimizer if world.size == 1 else DistributedDPOptimizer)(
             self.optimizer,
             noise_multiplier=self.dpsgd.noise_multiplier,
             max_grad_norm=_NEVER_CLIPS if self.dpsgd.clip is None else self.dpsgd.clip,
-            expected_batch_size=config.batch_size,
+            # Among several processes Opacus takes the mean of their sums, each over its share of a batch.
+            expected_batch_size=config.batch_size / world.size,
             secure_mode=True,  # sums of several draws, whose low bits do not give the noise away
         )
+
+    def _set_up(self) -> None:
+        # No averaging of gradients on the way: those of single records must stay apart until they are clipped.
+        self.module = self.fabric.to_device(self.model)
+        self.world.spread(self.model)
 
     def sample(self, progress: Progress) -> Tensor:
         """Draw the records of the next step; asked again, it draws the same."""
@@ -70,36 +85,43 @@ class DpsgdSteps(Steps):
         origin = self.config.seed if self.dpsgd.seeded else bytes.fromhex(progress.secret)
         return derive_key(b"dpsgd", origin, progress.epoch, progress.step)
 
-    def take(self, progress: Progress) -> None:
-        """Take the next step and note how it went."""
+    def take(self, progress: Progress) -> Outcome:
+        """Take the next step and say how it went."""
         self._set_learning_rate(progress.epoch)
         key = self._key(progress)
         indices = self.sample(progress)
         augmentation = keyed_generator(derive_key(key, b"augmentation"))
-        torch.set_rng_state(keyed_generator(derive_key(key, b"perturbation")).get_state())
+        set_random_state(derive_key(key, b"perturbation", *self.world.mark))
         self._dp_optimizer.generator = keyed_generator(derive_key(key, b"gradient"), self.fabric.device)
         self._dp_optimizer.zero_grad(set_to_none=True)
-        chunks = indices.tensor_split(math.ceil(len(indices) / self.dpsgd.max_physical_batch)) if len(indices) else ()
+        chunks = indices.tensor_split(max(1, math.ceil(len(indices) / self._at_once)))
+        outcomes = []
         for number, chunk in enumerate(chunks, start=1):
-            self._add_gradients(*self._batch(chunk, augmentation), progress)
+            outcomes.append(self._add_gradients(*self._batch(chunk, augmentation)))
             if number < len(chunks):
                 self._dp_optimizer.signal_skip_step(True)
                 self._dp_optimizer.step()
                 self._dp_optimizer.zero_grad(set_to_none=True)
-        if not chunks:
-            for parameter in self._dp_optimizer.params:
-                parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
         self._dp_optimizer.step()
         progress.step += 1
+        return Outcome(*map(sum, zip(*outcomes, strict=True)))
 
-    def _add_gradients(self, images: Tensor, labels: Tensor, progress: Progress) -> None:
+    @property
+    def _at_once(self) -> int:
+        return self.dpsgd.max_physical_batch * self.world.size
+
+    def _add_gradients(self, images: Tensor, labels: Tensor) -> Outcome:
+        if not len(images):
+            for parameter in self._dp_optimizer.params:
+                parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
+            return Outcome(0.0, 0, 0)
         logits = self.module(images)
         loss = F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing, reduction="sum")
         with warnings.catch_warnings():
             # The first layer's input needs no gradient, and Opacus does not need it either.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             self.fabric.backward(loss)
-        progress.note(float(loss.detach()), correct(logits, labels), len(labels))
+        return Outcome(float(loss.detach()), correct(logits, labels), len(labels))
 
     def guarantee(self, progress: Progress) -> dict[str, Any]:
         """Say what is proven about the weights after the steps taken so far."""

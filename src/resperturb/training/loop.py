@@ -1,4 +1,8 @@
-"""The training loop: one, short, resumable to the step, the same bit for bit whether or not it was interrupted."""
+"""The training loop: one, short, resumable to the step, the same bit for bit whether or not it was interrupted.
+
+In several processes all of them run this loop and stay at the same step. The first one alone touches the run on disk,
+so that the others need not see that disk.
+"""
 
 import fcntl
 import json
@@ -8,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,11 @@ from torch import nn
 from resperturb import weights
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
-from resperturb.errors import ResperturbError
+from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_bytes, write_json
-from resperturb.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from resperturb.training.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
+from resperturb.training.distributed import World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, create_run, environment
@@ -61,15 +66,39 @@ def train(
     ``draws`` is the number of noise draws that the final accuracies are averaged over. ``compiled`` runs the step
     through ``torch.compile``; left out, that is done for long trainings where a C++ compiler is there. A run that was
     killed goes on from its last checkpoint and ends with the same weights.
+
+    Under ``torchrun`` its processes train one model together. ``on_update`` is called in the first of them, which is
+    also the only one that is sure to see the run on its disk.
     """
-    inputs = load_inputs(config.data)
-    config = _settled(with_fingerprint(config, inputs), inputs)
-    run = create_run(config, out, runs)
-    with _only_process(run):
-        if not run.finished:
-            _train(run, inputs, draws, accelerator, compiled, on_update)
-        run.checkpoint_path.unlink(missing_ok=True)
-    return run
+    with joined(accelerator) as world, ExitStack() as held:
+        inputs = world.together(lambda: load_inputs(config.data))
+        settled = world.together(lambda: _settled(with_fingerprint(config, inputs), inputs))
+        world.same("what they train", settled.digest)
+        _check(settled, world)
+
+        def take_hold() -> tuple[Run, bool]:
+            run = create_run(settled, out, runs)
+            held.enter_context(_only_process(run))
+            return run, run.finished
+
+        run, finished = world.first(take_hold)
+        if not finished:
+            _train(run, inputs, draws, accelerator, compiled, on_update if world.leads else _ignore, world)
+        if world.leads:
+            run.checkpoint_path.unlink(missing_ok=True)
+        return run
+
+
+def _ignore(update: Update) -> None:
+    pass
+
+
+def _check(config: TrainConfig, world: World) -> None:
+    if world.size > 1 and config.perturbation.get("scale") == "batch_std":
+        raise UsageError(
+            "noise of scale 'batch_std' follows the whole batch, of which each of several processes sees its share "
+            "only; use the scale 'constant', or one process."
+        )
 
 
 def with_fingerprint(config: TrainConfig, inputs: Inputs) -> TrainConfig:
@@ -92,11 +121,12 @@ def _train(
     accelerator: str,
     compiled: bool | None,
     on_update: Callable[[Update], None],
+    world: World,
 ) -> None:
     config = run.config
     members = inputs.members(config.data.part)
-    steps = _steps(config, members, accelerator, compiled)
-    progress = load_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, config.digest) or Progress()
+    steps = _steps(config, members, accelerator, compiled, world)
+    progress = _begin(run, steps, world)
     started = time.monotonic() - progress.seconds
     total = config.epochs * steps.per_epoch
 
@@ -104,35 +134,57 @@ def _train(
         progress.seconds = time.monotonic() - started
         save_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, progress, config.digest)
 
+    def end_epoch() -> dict[str, Any]:
+        metrics = _end_of_epoch(progress, steps, inputs)
+        save_progress()
+        _write_metrics(run, progress.history)
+        return metrics
+
     steps.model.train()
-    with _stop_requests() as stop_requested:
+    with _stop_requests(alone=world.size == 1) as stop_requested:
         while progress.epoch < config.epochs:
             epoch = progress.epoch
             while progress.step < steps.per_epoch:
-                steps.take(progress)
+                outcome = steps.take(progress)
+                on_update(Update(epoch * steps.per_epoch + progress.step, total, epoch))
+                loss_sum, right, seen, stop = world.sum(*outcome, stop_requested())
+                progress.note(loss_sum, int(right), int(seen))
                 if not math.isfinite(progress.loss_sum):
                     raise ResperturbError(_not_finite(config, progress))
-                on_update(Update(epoch * steps.per_epoch + progress.step, total, epoch))
-                if stop_requested():
+                if stop:
                     progress.guarantee = steps.guarantee(progress)
-                    save_progress()
+                    world.first(save_progress)
                     raise InterruptedTrainingError(
                         f"stopped in epoch {epoch + 1} of {config.epochs}, after batch {progress.step} of "
                         f"{steps.per_epoch}. Everything is saved in {run.path}: the same command goes on from there."
                     )
-            metrics = _end_of_epoch(progress, steps, inputs)
-            save_progress()
-            _write_metrics(run, progress.history)
+            metrics = world.first(end_epoch)
+            progress.start_epoch(epoch + 1)
             on_update(Update((epoch + 1) * steps.per_epoch, total, epoch, metrics))
-    _finish(run, steps.model, inputs, members, progress, draws)
+    world.first(lambda: _finish(run, steps.model, inputs, members, progress, draws))
 
 
-def _steps(config: TrainConfig, members: ImageSet, accelerator: str, compiled: bool | None) -> Steps:
+def _steps(config: TrainConfig, members: ImageSet, accelerator: str, compiled: bool | None, world: World) -> Steps:
     if config.dpsgd is None:
-        return Steps(config, members, accelerator, compiled)
+        return Steps(config, members, accelerator, compiled, world)
     from resperturb.training.dpsgd import DpsgdSteps
 
-    return DpsgdSteps(config, members, accelerator, compiled)
+    return DpsgdSteps(config, members, accelerator, compiled, world)
+
+
+def _begin(run: Run, steps: Steps, world: World) -> Progress:
+    """Go on from the checkpoint, in all processes alike, or start; a secret of DP-SGD is the first one's."""
+
+    def read() -> Checkpoint | Progress:
+        return read_checkpoint(run.checkpoint_path, run.config.digest) or Progress()
+
+    found = world.first(read)
+    if isinstance(found, Checkpoint):
+        found.restore(steps.model, steps.optimizer)
+        found = found.progress
+    if world.size not in found.processes:
+        found.processes.append(world.size)
+    return found
 
 
 def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str, Any]:
@@ -143,8 +195,7 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str,
         metrics["train_accuracy"] = progress.correct / progress.seen
     if (epoch + 1) % max(1, config.epochs // TEST_EVALUATIONS) == 0:
         metrics["test_accuracy"] = measure(steps.model, inputs.test, config, draws=1)
-    progress.epoch, progress.step = epoch + 1, 0
-    progress.loss_sum, progress.correct, progress.seen = 0.0, 0, 0
+    progress.start_epoch(epoch + 1)
     progress.guarantee = steps.guarantee(progress)
     if progress.guarantee is not None:
         metrics["epsilon"] = progress.guarantee["epsilon"]
@@ -168,6 +219,7 @@ def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progr
         "test_accuracy": test_accuracy,
         "gap": train_accuracy - test_accuracy,
         "draws": draws,
+        "processes": progress.processes,
         "records": len(members),
         "test_records": len(inputs.test),
         "classes": list(members.classes),
@@ -206,15 +258,18 @@ def _not_finite(config: TrainConfig, progress: Progress) -> str:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a polite request; a second one interrupts at once."""
+def _stop_requests(alone: bool) -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C or SIGTERM into a polite request; a second one interrupts at once.
+
+    One of several processes gets each request twice, from the terminal and from torchrun, and obeys once.
+    """
     requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield requested.is_set
         return
 
     def ask(number: int, frame: Any) -> None:
-        if requested.is_set():
+        if requested.is_set() and alone:
             raise KeyboardInterrupt
         requested.set()
 

@@ -6,23 +6,34 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
+from resperturb.errors import UsageError
 from resperturb.models.build import build
 from resperturb.noise import derive_key
 from resperturb.perturbation import perturb
 from resperturb.training.augment import crop_and_flip
+from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
+from resperturb.training.distributed import ALONE, World
 from resperturb.training.predict import normalize
 
 # Compiling takes about a minute; trainings of more steps than this win it back.
 STEPS_WORTH_COMPILING = 1000
+
+
+class Outcome(NamedTuple):
+    """How a step went for the images that this process took: the sum of their losses, and how many were right."""
+
+    loss_sum: float
+    correct: int
+    seen: int
 
 
 class Steps:
@@ -30,45 +41,74 @@ class Steps:
 
     What a step does follows from the weights, the optimizer, torch's random state, and the place in the training that
     ``Progress`` names: with these a training goes on as if it had never stopped.
+
+    In a ``world`` of several processes each takes its share of every batch, and all end with the same weights. Their
+    random state is set anew at each step, from the seed, the place and the rank.
     """
 
     memory_format = torch.channels_last
 
     def __init__(
-        self, config: TrainConfig, members: ImageSet, accelerator: str = "auto", compiled: bool | None = None
+        self,
+        config: TrainConfig,
+        members: ImageSet,
+        accelerator: str = "auto",
+        compiled: bool | None = None,
+        world: World = ALONE,
     ) -> None:
         from lightning_fabric import Fabric
 
-        self.config, self.members = config, members
+        self.config, self.members, self.world = config, members, world
         self.per_epoch = steps_per_epoch(config, members)
-        self.fabric = Fabric(accelerator=accelerator, devices=1)
+        self.fabric = Fabric(accelerator=accelerator, devices=1) if world.size == 1 else world.fabric
+        if compiled is None:
+            compiled = worth_compiling(config.epochs * self.per_epoch) and not _unfit(config, world)
+        elif compiled and _unfit(config, world):
+            raise UsageError(_unfit(config, world))
         torch.manual_seed(config.seed)
         self.model = build_model(config, members).to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        if world.size > 1:
+            self.model = share_statistics(self.model, self.fabric.device)
         # Not fused: that would save a five-hundredth of a step, and goes wrong without a word where a gradient or a
         # restored momentum is not laid out as its weight is.
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
         )
-        if worth_compiling(config.epochs * self.per_epoch) if compiled is None else compiled:
+        if compiled:
             self.model.compile(dynamic=False)
-        self.module, self._fabric_optimizer = self.fabric.setup(self.model, self.optimizer)
+        self._set_up()
         self._ordered_epoch = -1
         self._batches: tuple[Tensor, ...] = ()
 
-    def take(self, progress: Progress) -> None:
-        """Take the next step and note how it went."""
+    def _set_up(self) -> None:
+        """Move the model to its device; among several processes, let their gradients be averaged."""
+        self.module, self._fabric_optimizer = self.fabric.setup(self.model, self.optimizer)
+
+    def take(self, progress: Progress) -> Outcome:
+        """Take the next step and say how it went."""
         self._set_learning_rate(progress.epoch)
+        if self.world.size > 1:
+            set_random_state(derive_key(b"step", self.config.seed, progress.epoch, progress.step, *self.world.mark))
         indices = self._shuffled(progress)
         images, labels = self._batch(indices, self._augmentation(progress))
         # The last batch of an epoch may be short; compiling for it too would cost more than it could ever win.
-        with nullcontext() if len(images) == self.config.batch_size else uncompiled(self.model):
+        with nullcontext() if len(indices) == self.config.batch_size else uncompiled(self.model):
             logits = self.module(images)
-        loss = F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
+        loss = self._loss(logits, labels, len(indices))
         self._fabric_optimizer.zero_grad()
         self.fabric.backward(loss)
         self._fabric_optimizer.step()
-        progress.note(float(loss.detach()) * len(labels), correct(logits, labels), len(labels))
         progress.step += 1
+        loss_sum = float(loss.detach()) * len(indices) / self.world.size
+        return Outcome(loss_sum, correct(logits, labels), len(labels))
+
+    def _loss(self, logits: Tensor, labels: Tensor, batch: int) -> Tensor:
+        """Give the loss whose gradient, averaged over the processes, is that of the mean over the whole ``batch``."""
+        smoothing = self.config.label_smoothing
+        if self.world.size == 1:
+            return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        # The shares of a batch need not be equal, and one may be empty.
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum") * (self.world.size / batch)
 
     def guarantee(self, progress: Progress) -> dict[str, Any] | None:
         """Say what is proven about the weights so far: nothing, of SGD."""
@@ -88,12 +128,22 @@ class Steps:
         return keyed_generator(derive_key(b"augmentation", self.config.seed, progress.epoch, progress.step))
 
     def _batch(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fetch this process's share of the records at ``indices``."""
+        share, whole = self.world.share(len(indices)), len(indices)
+        indices = indices[share]
         images = self.members.images[indices]
         if self.config.augment:
-            images = crop_and_flip(images, augmentation)
+            images = crop_and_flip(images, augmentation, share, whole)
         images = images.to(self.fabric.device, memory_format=self.memory_format)
         labels = self.members.labels[indices].to(self.fabric.device)
         return normalize(images, self.config.mean, self.config.std), labels
+
+
+def _unfit(config: TrainConfig, world: World) -> str:
+    """Say why the step cannot be compiled, if so."""
+    if world.size > 1 and config.norm == "batch":
+        return "BatchNorm that processes share cannot be compiled: they exchange its statistics; pass --norm group."
+    return ""
 
 
 @contextmanager
@@ -159,6 +209,13 @@ def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Gen
     # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
     state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
     return generator.set_state(state)
+
+
+def set_random_state(key: bytes) -> None:
+    """Let all that torch draws from now on, on any device, follow from ``key``."""
+    torch.set_rng_state(keyed_generator(key).get_state())
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed(int.from_bytes(key[:8], "little") >> 1)
 
 
 def correct(logits: Tensor, labels: Tensor) -> int:

@@ -1,0 +1,314 @@
+"""One training in several processes: who takes which share, what they agree on, and how they end together.
+
+``torchrun`` starts the processes and tells each its rank through the environment; :func:`launch` does the same for
+this machine alone. Fabric joins them and averages their gradients. Everything else that they must agree on (an error,
+a request to stop, what the checkpoint says) goes through a second group, on the CPU, of the few calls of
+:class:`World`, so that it is the same code on every kind of device.
+"""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from resperturb.errors import ResperturbError, UsageError
+
+# A process shows that it is alive this often, and is given up after so many signs that did not come. Others notice
+# a loss within a minute, however long a step or an evaluation takes.
+BEAT_SECONDS = 5
+MISSED_BEATS = 6
+# What a process that lost another is given to say so and to end by itself.
+GRACE_SECONDS = 10
+# Waiting for another process is not limited otherwise: the first may measure the accuracy of many images meanwhile.
+LONGEST_WAIT = timedelta(days=7)
+# More than a process can ever beat: the sign of one that has left in good order.
+_LEFT = 1 << 40
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of one training, and which of them this is; by default there is no other.
+
+    >>> World().share(5), World(rank=1, size=2).share(5)
+    (slice(0, 5, None), slice(2, 5, None))
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    fabric: Any = None
+    group: Any = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one process that writes files and measures accuracies."""
+        return self.rank == 0
+
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """What makes the random numbers of this process its own: nothing if it is alone."""
+        return () if self.size == 1 else (self.rank,)
+
+    def share(self, count: int) -> slice:
+        """Say which of ``count`` records of a batch this process takes; shares differ by one record at most."""
+        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def sum(self, *values: float) -> tuple[float, ...]:
+        """Add numbers up over all processes.
+
+        >>> World().sum(1.5, 2.0)
+        (1.5, 2.0)
+        """
+        if self.size == 1:
+            return values
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total, group=self.group)
+        return tuple(total.tolist())
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Let the first process do ``work`` while the others wait, and give all of them the answer, or the error."""
+        if self.size == 1:
+            return work()
+        answer: list[Any] = [_attempt(work) if self.leads else None]
+        dist.broadcast_object_list(answer, src=0, group=self.group)
+        return _answered(answer[0])  # type: ignore[no-any-return]
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do ``work`` in every process; an error in one of them is an error in all."""
+        if self.size == 1:
+            return work()
+        mine = _attempt(work)
+        error = mine if isinstance(mine, Exception) else None
+        errors: list[Any] = [None] * self.size
+        dist.all_gather_object(errors, (socket.gethostname(), error), group=self.group)
+        failed = [(host, found) for host, found in errors if found is not None]
+        if failed and len(failed) < self.size:
+            host, found = failed[0]
+            raise type(found)(f"{found} (This is so on {host}, not everywhere.)") from None
+        return _answered(mine)  # type: ignore[no-any-return]
+
+    def same(self, what: str, value: str) -> None:
+        """Refuse to go on where processes differ in what they must have in common."""
+        if self.size == 1:
+            return
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, (socket.gethostname(), value), group=self.group)
+        for host, other in found:
+            if other != found[0][1]:
+                raise UsageError(
+                    f"the processes of this training differ in {what}: {other} on {host}, {found[0][1]} on "
+                    f"{found[0][0]}. Give every machine the same command and the same images."
+                )
+
+    def spread(self, module: nn.Module) -> None:
+        """Give every process the weights of the first."""
+        if self.size > 1:
+            for value in module.state_dict().values():
+                dist.broadcast(value, src=0)
+
+
+ALONE = World()
+
+
+def _attempt(work: Callable[[], T]) -> T | Exception:
+    try:
+        return work()
+    except ResperturbError as error:
+        return error
+    except Exception as error:
+        logging.getLogger(__name__).exception("unexpected")
+        return ResperturbError(f"a process of the training failed ({type(error).__name__}: {error}).")
+
+
+def _answered(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def launched() -> bool:
+    """Whether torchrun has started this process as one of several.
+
+    >>> launched()
+    False
+    """
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+@contextmanager
+def joined(accelerator: str = "auto") -> Iterator[World]:
+    """Join the processes that torchrun has started, if it has, and watch over them while the block runs.
+
+    A process that has lost another stops with one sentence.
+    """
+    if not launched():
+        yield ALONE
+        return
+    world = _join(accelerator)
+    with _watching(world):
+        try:
+            yield world
+        except RuntimeError as error:
+            if not _is_loss(error):
+                raise
+            raise ResperturbError(
+                "another process of this training has ended, so this one stops too. What was saved at the end of the "
+                "last epoch is kept: the same command goes on from there."
+            ) from None
+
+
+def _is_loss(error: RuntimeError) -> bool:
+    """Whether torch says, in one of the many words it has for that, that another process is gone."""
+    words = ("gloo", "nccl", "connection", "broken pipe", "timed out", "socket")
+    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
+
+
+@lru_cache(maxsize=1)
+def _join(accelerator: str) -> World:
+    """Join the group once a process: torch cannot reliably leave one and join it again."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies import DDPStrategy
+
+    rank, size, local_rank, local_size = (
+        int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    )
+    if size % local_size:
+        raise UsageError("every machine must start as many processes as the others (--nproc-per-node).")
+    kind = _device_kind(accelerator, local_size)
+    strategy = DDPStrategy(timeout=LONGEST_WAIT)
+    fabric = Fabric(accelerator=kind, devices=local_size, num_nodes=size // local_size, strategy=strategy)
+    with _quiet():
+        fabric.launch()
+    group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
+    return World(rank, size, local_rank, fabric, group)
+
+
+def _device_kind(accelerator: str, processes: int) -> str:
+    if accelerator == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    if processes > torch.cuda.device_count():
+        raise UsageError(
+            f"{processes} processes need a GPU each, and this machine shows {torch.cuda.device_count()}; start "
+            "fewer, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU."
+        )
+    return "cuda"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Fabric's banner of who has joined off the terminal."""
+    logger = logging.getLogger("lightning_fabric")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _watching(world: World) -> Iterator[None]:
+    """End this process if the one that started it has ended, or if another of the training gives no sign of life."""
+    token = world.first(lambda: os.urandom(8).hex())
+    done = threading.Event()
+    store = dist.distributed_c10d._get_default_store()
+    store = getattr(store, "clone", lambda: store)()  # a connection of its own, where torch can do that
+    thread = threading.Thread(target=_watch, args=(world, store, token, os.getppid(), done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _watch(world: World, store: Any, token: str, parent: int, done: threading.Event) -> None:
+    beats = {rank: 0 for rank in range(world.size) if rank != world.rank}
+    missed = dict.fromkeys(beats, 0)
+    tick = 0
+    while not done.wait(1):
+        if os.getppid() != parent:
+            # torchrun was killed: save, and end. Those it started on other machines are told by the next step.
+            _end("torchrun has ended, so this process stops too.", world, done, 6 * GRACE_SECONDS)
+        tick += 1
+        if tick % BEAT_SECONDS:
+            continue
+        try:
+            store.add(f"{token}/{world.rank}", 1)
+            for rank, before in beats.items():
+                beats[rank] = store.add(f"{token}/{rank}", 0)
+                # Counted in beats of its own, so that a training that was suspended as a whole can go on. A process
+                # that has left in good order says so by a large number.
+                missed[rank] = missed[rank] + 1 if beats[rank] == before < _LEFT else 0
+        except RuntimeError:
+            _end("torchrun cannot be reached any more, so this process stops.", world, done, GRACE_SECONDS)
+        if lost := [rank for rank, count in missed.items() if count >= MISSED_BEATS]:
+            names = ", ".join(map(str, lost))
+            _end(
+                f"rank {names} of this training gives no sign of life, so this one stops.", world, done, GRACE_SECONDS
+            )
+    with suppress(RuntimeError):
+        store.add(f"{token}/{world.rank}", _LEFT)
+
+
+def _end(reason: str, world: World, done: threading.Event, grace: int) -> None:
+    if world.local_rank == 0:
+        print(f"Error: {reason} The same command goes on from what is saved.", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    if not done.wait(grace):
+        os._exit(1)
+
+
+def launch(processes: int, arguments: Sequence[str]) -> int:
+    """Run ``python -m resperturb`` with ``arguments`` in so many processes of this machine; return the exit code."""
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    _device_kind("auto", processes)
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    if sys.platform == "linux":
+        # What the processes say to each other does not concern the network.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        with TemporaryDirectory() as logs:
+            config = LaunchConfig(
+                min_nodes=1,
+                max_nodes=1,
+                nproc_per_node=processes,
+                run_id=f"resperturb-{os.getpid()}",
+                rdzv_backend="c10d",
+                rdzv_endpoint="localhost:0",
+                local_addr="localhost",
+                max_restarts=0,
+                logs_specs=DefaultLogsSpecs(log_dir=logs),
+            )
+            elastic_launch(config, sys.executable)("-m", "resperturb", *arguments)
+    except SignalException:
+        return 1
+    except ChildFailedError as error:
+        killed = {rank: -found.exitcode for rank, found in error.failures.items() if found.exitcode < 0}
+        killed = {rank: number for rank, number in killed.items() if number != signal.SIGTERM} or killed
+        if not killed:
+            return max(found.exitcode for found in error.failures.values())  # and they have said why
+        names = ", ".join(f"rank {rank} by {signal.Signals(number).name}" for rank, number in killed.items())
+        raise ResperturbError(
+            f"a process of the training was ended ({names}), perhaps for want of memory. The same command goes on "
+            "from what was saved at the end of the last epoch."
+        ) from None
+    return 0
