@@ -159,17 +159,17 @@ def joined(accelerator: str = "auto") -> Iterator[World]:
     if not launched():
         yield ALONE
         return
-    world = _join(accelerator)
-    with _watching(world):
-        try:
+    try:
+        world, store = _join(accelerator)
+        with _watching(world, store):
             yield world
-        except RuntimeError as error:
-            if not _is_loss(error):
-                raise
-            raise ResperturbError(
-                "another process of this training has ended, so this one stops too. What was saved at the end of the "
-                "last epoch is kept: the same command goes on from there."
-            ) from None
+    except RuntimeError as error:
+        if not _is_loss(error):
+            raise
+        raise ResperturbError(
+            "another process of this training has ended, so this one stops too. What was saved at the end of the "
+            "last epoch is kept: the same command goes on from there."
+        ) from None
 
 
 def _is_loss(error: RuntimeError) -> bool:
@@ -179,10 +179,11 @@ def _is_loss(error: RuntimeError) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _join(accelerator: str) -> World:
+def _join(accelerator: str) -> tuple[World, Any]:
     """Join the group once a process: torch cannot reliably leave one and join it again."""
     from lightning_fabric import Fabric
     from lightning_fabric.strategies import DDPStrategy
+    from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
     rank, size, local_rank, local_size = (
         int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -190,12 +191,18 @@ def _join(accelerator: str) -> World:
     if size % local_size:
         raise UsageError("every machine must start as many processes as the others (--nproc-per-node).")
     kind = _device_kind(accelerator, local_size)
+    if kind == "cuda":
+        torch.cuda.set_device(local_rank)
+    # Processes that torchrun starts again must not find the addresses of those before them.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = PrefixStore(f"attempt-{attempt}", next(rendezvous("env://"))[0])
+    backend = "gloo" if kind == "cpu" else "nccl"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
     strategy = DDPStrategy(timeout=LONGEST_WAIT)
     fabric = Fabric(accelerator=kind, devices=local_size, num_nodes=size // local_size, strategy=strategy)
-    with _quiet():
-        fabric.launch()
-    group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
-    return World(rank, size, local_rank, fabric, group)
+    fabric.launch()
+    return World(rank, size, local_rank, fabric, group), store
 
 
 def _device_kind(accelerator: str, processes: int) -> str:
@@ -210,23 +217,10 @@ def _device_kind(accelerator: str, processes: int) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Fabric's banner of who has joined off the terminal."""
-    logger = logging.getLogger("lightning_fabric")
-    before = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-@contextmanager
-def _watching(world: World) -> Iterator[None]:
+def _watching(world: World, store: Any) -> Iterator[None]:
     """End this process if the one that started it has ended, or if another of the training gives no sign of life."""
     token = world.first(lambda: os.urandom(8).hex())
     done = threading.Event()
-    store = dist.distributed_c10d._get_default_store()
     store = getattr(store, "clone", lambda: store)()  # a connection of its own, where torch can do that
     thread = threading.Thread(target=_watch, args=(world, store, token, os.getppid(), done), daemon=True)
     thread.start()
@@ -243,8 +237,8 @@ def _watch(world: World, store: Any, token: str, parent: int, done: threading.Ev
     tick = 0
     while not done.wait(1):
         if os.getppid() != parent:
-            # torchrun was killed: save, and end. Those it started on other machines are told by the next step.
-            _end("torchrun has ended, so this process stops too.", world, done, 6 * GRACE_SECONDS)
+            # torchrun was killed: save, and end. Those on other machines are told by the next step.
+            return _end("whoever started this training has ended.", world, done, 6 * GRACE_SECONDS)
         tick += 1
         if tick % BEAT_SECONDS:
             continue
@@ -252,18 +246,15 @@ def _watch(world: World, store: Any, token: str, parent: int, done: threading.Ev
             store.add(f"{token}/{world.rank}", 1)
             for rank, before in beats.items():
                 beats[rank] = store.add(f"{token}/{rank}", 0)
-                # Counted in beats of its own, so that a training that was suspended as a whole can go on. A process
-                # that has left in good order says so by a large number.
+                # Counted in beats of its own, so that a training that was suspended as a whole can go on.
                 missed[rank] = missed[rank] + 1 if beats[rank] == before < _LEFT else 0
         except RuntimeError:
-            _end("torchrun cannot be reached any more, so this process stops.", world, done, GRACE_SECONDS)
+            return _end("the first machine of this training cannot be reached.", world, done, GRACE_SECONDS)
         if lost := [rank for rank, count in missed.items() if count >= MISSED_BEATS]:
-            names = ", ".join(map(str, lost))
-            _end(
-                f"rank {names} of this training gives no sign of life, so this one stops.", world, done, GRACE_SECONDS
-            )
+            return _end(f"rank {', '.join(map(str, lost))} gives no sign of life.", world, done, GRACE_SECONDS)
     with suppress(RuntimeError):
         store.add(f"{token}/{world.rank}", _LEFT)
+    return None
 
 
 def _end(reason: str, world: World, done: threading.Event, grace: int) -> None:
@@ -281,7 +272,8 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     _device_kind("auto", processes)
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.ERROR)  # this process only waits; what went wrong is said below
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if sys.platform == "linux":
         # What the processes say to each other does not concern the network.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -302,11 +294,14 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     except SignalException:
         return 1
     except ChildFailedError as error:
-        killed = {rank: -found.exitcode for rank, found in error.failures.items() if found.exitcode < 0}
-        killed = {rank: number for rank, number in killed.items() if number != signal.SIGTERM} or killed
-        if not killed:
-            return max(found.exitcode for found in error.failures.values())  # and they have said why
-        names = ", ".join(f"rank {rank} by {signal.Signals(number).name}" for rank, number in killed.items())
+        codes = {rank: found.exitcode for rank, found in error.failures.items()}
+        killed = {rank: -code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}
+        if not killed and max(codes.values()) > 0:
+            return max(codes.values())  # and they have said why
+        names = (
+            ", ".join(f"rank {rank} by {signal.Signals(number).name}" for rank, number in killed.items())
+            or "by SIGTERM"
+        )
         raise ResperturbError(
             f"a process of the training was ended ({names}), perhaps for want of memory. The same command goes on "
             "from what was saved at the end of the last epoch."
