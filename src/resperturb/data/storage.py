@@ -91,7 +91,7 @@ def _if_it_fits(shape: tuple[int, ...]) -> Pixels:
 
 def _on_disk(records: Records, image_size: int | None) -> Pixels:
     key = repr((_DECODING, PIL.__version__, records.identity, image_size))
-    stem = re.sub(r"\W+", "-", Path(records.origin).stem).strip("-")[:40] or "images"
+    stem = re.sub(r"\W+", "-", "-".join(Path(records.origin).with_suffix("").parts[-2:])).strip("-")[:40] or "images"
     file = cache_folder() / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
     try:
         there = _mapped(file, len(records))

@@ -57,12 +57,16 @@ def predict_draws(
     try:
         with seeded_predictions(model, seed):
             for _ in range(draws):
+                # One tensor for all: a small one kept from every batch would keep the heap from being used again.
+                answers = torch.zeros(0)
                 with torch.inference_mode():
-                    answers = [
-                        model(normalize(batch.to(device, memory_format=torch.channels_last), mean, std)).float().cpu()
-                        for batch in in_chunks(images, batch_size)
-                    ]
-                yield torch.cat(answers)
+                    for number, batch in enumerate(in_chunks(images, batch_size)):
+                        given = batch.to(device, memory_format=torch.channels_last)
+                        logits = model(normalize(given, mean, std)).float().cpu()
+                        if number == 0:
+                            answers = torch.empty(len(images), *logits.shape[1:])
+                        answers[number * batch_size :][: len(logits)] = logits
+                yield answers.clone()  # outside of inference mode, so that it is like any other tensor
     finally:
         model.train(was_training)
 

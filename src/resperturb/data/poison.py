@@ -1,0 +1,79 @@
+"""Poison: one record made to leave a trace in any model that was trained on it, for audits over many trainings.
+
+Jagielski, Ullman and Oprea ("Auditing differentially private machine learning", 2020) train models with and without
+``k`` copies of such a record, and ask how well the two kinds of model can be told apart. Two records of theirs:
+
+- ``backdoor``: an ordinary image with a white square in its corner, and a wrong label;
+- ``clipbkd``: an image along the direction in which the data varies least, labelled as what it looks least like. No
+  other record pulls the weights that way, so clipping gradients hardly weakens it.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from resperturb.data.images import ImageSet
+
+Kind = Literal["backdoor", "clipbkd"]
+KINDS: tuple[Kind, ...] = ("backdoor", "clipbkd")
+MIDDLE = 127.5
+# Of larger images the middle is used: finding a direction takes the cube of the number of pixels.
+LARGEST_PATCH = 32
+MOST_IMAGES = 5000
+
+
+def make_poison(images: ImageSet, kind: Kind) -> ImageSet:
+    """Make the one poisoned record for models that are trained on ``images``; the same images give the same record.
+
+    >>> from resperturb.data.sources import load
+    >>> sample = load("fashion-sample", split="train", limit=100)
+    >>> poison = make_poison(sample, "clipbkd")
+    >>> poison.images.shape, poison.name
+    (torch.Size([1, 1, 28, 28]), 'clipbkd poison')
+    """
+    pixels, label = _backdoor(images) if kind == "backdoor" else _clipbkd(images)
+    groups = None if images.groups is None else np.array(["poison"])
+    return ImageSet(pixels[None], torch.tensor([label]), images.classes, groups, f"{kind} poison")
+
+
+def copies_of(poison: ImageSet, copies: int) -> ImageSet:
+    """Repeat the poisoned record.
+
+    >>> from resperturb.data.sources import load
+    >>> len(copies_of(make_poison(load("fashion-sample", split="train", limit=100), "backdoor"), 4))
+    4
+    """
+    return poison.select(np.zeros(copies, dtype=np.int64))
+
+
+def _backdoor(images: ImageSet) -> tuple[Tensor, int]:
+    pixels = images.images[torch.tensor([0])][0].clone()
+    side = max(2, min(images.size) // 6)
+    pixels[:, -side:, -side:] = 255
+    return pixels, (int(images.labels[0]) + 1) % images.num_classes
+
+
+def _clipbkd(images: ImageSet) -> tuple[Tensor, int]:
+    (top, left), (height, width) = _patch(images.size)
+    chosen = torch.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).long()
+    patches = images.images[chosen][:, :, top : top + height, left : left + width]
+    rows = patches.flatten(1).to(torch.float64) - MIDDLE
+    direction = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, 0]
+    # The sign of an eigenvector is arbitrary: fix it, so that the same images give the same record everywhere.
+    direction = direction * torch.sign(direction[direction.abs().argmax()])
+    size = rows.norm(dim=1).mean()
+    patch = (MIDDLE + size * direction).clamp(0, 255).round().to(torch.uint8).view(patches.shape[1:])
+    pixels = torch.full((images.channels, *images.size), round(MIDDLE), dtype=torch.uint8)
+    pixels[:, top : top + height, left : left + width] = patch
+    look = rows @ (patch.flatten().to(torch.float64) - MIDDLE)
+    labels = images.labels[chosen]
+    likeness = [float(look[labels == c].mean()) if bool((labels == c).any()) else 0.0 for c in range(len(images.classes))]
+    return pixels, int(np.argmin(likeness))
+
+
+def _patch(size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the middle of an image begins, and how large it is."""
+    height, width = (min(side, LARGEST_PATCH) for side in size)
+    return ((size[0] - height) // 2, (size[1] - width) // 2), (height, width)
