@@ -16,6 +16,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "attack",
     "report",
     "audit",
+    "audit_poison",
     "audit_scores",
     "budget",
     "check",

@@ -1,7 +1,5 @@
 """``resperturb audit``: every attack on a run, and what they show beside what is proven."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +45,7 @@ def audit(
     """Parse, audit, print."""
     from resperturb.attacks.audit import Settings
     from resperturb.attacks.audit import audit as audit_run
+    from resperturb.cli.progress import stage_progress
     from resperturb.training.run import open_run
 
     settings = Settings(
@@ -56,7 +55,7 @@ def audit(
         delta=delta,
         confidence=confidence,
     )
-    with _progress() as on_stage:
+    with stage_progress("audit") as on_stage:
         found = audit_run(open_run(run), settings, on_stage)
     emit(found, as_json, lambda console: show(console, found))
 
@@ -203,20 +202,3 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"--draws takes whole numbers with commas between, such as 1,16; not {text!r}.") from None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show which stage the audit is in, on a terminal only."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda what, done, count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("audit", total=None)
-        yield lambda what, done, count: progress.update(task, description=what, completed=done, total=count)

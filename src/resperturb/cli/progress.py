@@ -37,3 +37,18 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
                 progress.update(task, note=f"epoch {update.epoch + 1}: loss {loss:.3f}, accuracy {accuracy:.3f}")
 
         yield show
+
+
+@contextmanager
+def stage_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show which stage a long command is in, and how many parts of it are done."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda what, done, count: progress.update(task, description=what, completed=done, total=count)

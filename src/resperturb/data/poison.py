@@ -4,8 +4,9 @@ Jagielski, Ullman and Oprea ("Auditing differentially private machine learning",
 ``k`` copies of such a record, and ask how well the two kinds of model can be told apart. Two records of theirs:
 
 - ``backdoor``: an ordinary image with a white square in its corner, and a wrong label;
-- ``clipbkd``: an image along the direction in which the data varies least, labelled as what it looks least like. No
-  other record pulls the weights that way, so clipping gradients hardly weakens it.
+- ``clipbkd``: an image of directions in which the data hardly varies, labelled as what it looks least like. No other
+  record pulls the weights that way, so clipping gradients hardly weakens it. They take the one least direction; bytes
+  cannot hold an image of the usual size along it, so ours is a pattern within the least quarter of directions.
 """
 
 from typing import Literal
@@ -22,6 +23,7 @@ MIDDLE = 127.5
 # Of larger images the middle is used: finding a direction takes the cube of the number of pixels.
 LARGEST_PATCH = 32
 MOST_IMAGES = 5000
+LEAST_SHARE = 0.25
 
 
 def make_poison(images: ImageSet, kind: Kind) -> ImageSet:
@@ -60,17 +62,18 @@ def _clipbkd(images: ImageSet) -> tuple[Tensor, int]:
     chosen = torch.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).long()
     patches = images.images[chosen][:, :, top : top + height, left : left + width]
     rows = patches.flatten(1).to(torch.float64) - MIDDLE
-    direction = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, 0]
-    # The sign of an eigenvector is arbitrary: fix it, so that the same images give the same record everywhere.
-    direction = direction * torch.sign(direction[direction.abs().argmax()])
-    size = rows.norm(dim=1).mean()
-    patch = (MIDDLE + size * direction).clamp(0, 255).round().to(torch.uint8).view(patches.shape[1:])
+    directions = torch.linalg.eigh(rows.T @ rows).eigenvectors
+    least = directions[:, : max(1, int(LEAST_SHARE * len(directions)))]
+    signs = torch.from_numpy(np.random.default_rng(0).choice([-1.0, 1.0], len(directions)))
+    pattern = least @ (least.T @ signs)
+    pattern *= rows.norm(dim=1).mean() / pattern.norm()
+    patch = (MIDDLE + pattern).clamp(0, 255).round().to(torch.uint8).view(patches.shape[1:])
     pixels = torch.full((images.channels, *images.size), round(MIDDLE), dtype=torch.uint8)
     pixels[:, top : top + height, left : left + width] = patch
     look = rows @ (patch.flatten().to(torch.float64) - MIDDLE)
     labels = images.labels[chosen]
-    likeness = [float(look[labels == c].mean()) if bool((labels == c).any()) else 0.0 for c in range(len(images.classes))]
-    return pixels, int(np.argmin(likeness))
+    present = sorted(set(labels.tolist()))
+    return pixels, int(min(present, key=lambda c: float(look[labels == c].mean())))
 
 
 def _patch(size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from resperturb.data.canaries import KINDS
+from resperturb.data.poison import Kind
 from resperturb.errors import UsageError
 from resperturb.models.build import build
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
@@ -49,13 +50,26 @@ class CanaryConfig(_Frozen):
         return {kind: getattr(self, kind) for kind in KINDS}
 
 
+class PoisonConfig(_Frozen):
+    """A poisoned record: of which kind, in how many copies, and whether this model is trained on them at all.
+
+    >>> PoisonConfig(kind="clipbkd", present=True).copies
+    1
+    """
+
+    kind: Kind
+    copies: Positive = 1
+    present: bool
+
+
 class DataConfig(_Frozen):
     """Which images, how to read them, and which part of them the model is trained on.
 
     ``part`` is one of the paper's quarters, drawn from ``split_seed``; or ``audit``, to which each image of the
     target half belongs by its own fair coin, tossed from ``subset_seed``; or all of the training images. An attack
     needs to know who was in and who was out, so a model of all images can only be attacked through ``canaries``:
-    records made for the purpose, added in memory by coins that are tossed from ``subset_seed`` too.
+    records made for the purpose, added in memory by coins that are tossed from ``subset_seed`` too. ``poison`` is for
+    audits over many trainings, half of them with a record that is made to be noticed.
     """
 
     spec: str
@@ -68,6 +82,7 @@ class DataConfig(_Frozen):
     part: Part = "target_train"
     subset_seed: Count = 0
     canaries: CanaryConfig | None = None
+    poison: PoisonConfig | None = None
     fingerprint: str = ""
 
 
@@ -183,7 +198,10 @@ class TrainConfig(_Frozen):
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name what this configuration trains."""
-        canonical = json.dumps({"schema": SCHEMA, **self.model_dump(mode="json")}, sort_keys=True)
+        values = self.model_dump(mode="json")
+        if values["data"]["poison"] is None:  # runs without any keep the names that they had before there was poison
+            del values["data"]["poison"]
+        canonical = json.dumps({"schema": SCHEMA, **values}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def learning_rate(self, epoch: int) -> float:

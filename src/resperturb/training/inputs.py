@@ -7,11 +7,12 @@ import numpy as np
 
 from resperturb.data.canaries import Bools, Canaries, fair_coins, joined, make_canaries
 from resperturb.data.images import ImageSet
+from resperturb.data.poison import copies_of, make_poison
 from resperturb.data.sources import load_pair
 from resperturb.data.splits import Indices, Quarters, four_quarters
 from resperturb.data.storage import DataIn, chosen_data_in
 from resperturb.errors import UsageError
-from resperturb.training.config import CanaryConfig, DataConfig
+from resperturb.training.config import CanaryConfig, DataConfig, PoisonConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class Inputs:
     split_seed: int
     subset_seed: int = 0
     canary_config: CanaryConfig | None = None
+    poison_config: PoisonConfig | None = None
 
     @cached_property
     def quarters(self) -> Quarters:
@@ -35,12 +37,20 @@ class Inputs:
         return np.sort(np.concatenate([self.quarters.target_train, self.quarters.target_out]))
 
     def members(self, part: str) -> ImageSet:
-        """The images that a model of this part is trained on, with the canaries whose coin says so."""
-        canaries = self.canaries(part)
+        """The images that a model of this part is trained on, with poison, and the canaries whose coin says so."""
         images = self.train.select(self.member_indices(part))
+        poison = self.poison_config
+        if poison is not None and poison.present:
+            images = joined(images, copies_of(self.poison(part), poison.copies))
+        canaries = self.canaries(part)
         if canaries is None:
             return images
         return joined(images, canaries.images.select(np.flatnonzero(self.canary_coins(len(canaries)))))
+
+    def poison(self, part: str) -> ImageSet:
+        """The poisoned record for models of this part, whether or not this one is trained on it."""
+        assert self.poison_config is not None
+        return make_poison(self.train.select(self.member_indices(part)), self.poison_config.kind)
 
     def member_indices(self, part: str) -> Indices:
         """Which of the training images a model of this part is trained on, canaries aside."""
@@ -84,10 +94,10 @@ def load_inputs(data: DataConfig) -> Inputs:
     of it, for no result depends on that: the environment variable RESPERTURB_DATA_IN says it.
     """
     same_images = data.model_copy(
-        update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None}
+        update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None, "poison": None}
     )
     train, test = _load_pair(same_images, chosen_data_in())
-    inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries)
+    inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries, data.poison)
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(
             f"{data.spec} is not the data this was made with: its images have changed (fingerprint "
