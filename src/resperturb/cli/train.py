@@ -92,7 +92,8 @@ def dpsgd(
         return None
     if values.get("clip") == math.inf:
         values["clip"] = None
-    return {**values, "seeded": values.pop("seeded_noise", False)}
+    values["seeded"] = values.pop("seeded_noise", False)
+    return values
 
 
 def canary_counts(text: str | None) -> dict[str, int] | None:
