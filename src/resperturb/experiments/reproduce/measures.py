@@ -81,11 +81,12 @@ def measure_attack(name: str, target: Run, shadow: Run) -> dict[str, Any]:
 def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
     """Audit the target, once, and keep what the strongest attack on its records found; the shadows are trained."""
     path = target.path / "reproduce-audit.json"
-    asked = {"shadows": preset.shadows, "draws": list(preset.draws), "resamples": preset.resamples}
+    shadows = preset.shadows_of(target.config.dpsgd is not None)
+    asked = {"shadows": shadows, "draws": list(preset.draws), "resamples": preset.resamples}
     kept = _kept(path, **asked)
     if kept is not None:
         return kept
-    settings = Settings(shadows=preset.shadows, jobs=1, draws=preset.draws, resamples=preset.resamples)
+    settings = Settings(shadows=shadows, jobs=1, draws=preset.draws, resamples=preset.resamples)
     try:
         found = audit(target, settings)
     except ResperturbError as error:

@@ -97,7 +97,8 @@ def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: 
     scale = preset.scale(cell.data, experiment.size)
     target = target_config(cell, scale, seed)
     if audit:
-        shadows = [*shadow_configs(target, preset.shadows), *learned_shadow_configs(target)]
+        count = preset.shadows_of(cell.variant.dpsgd)
+        shadows = [*shadow_configs(target, count), *(learned_shadow_configs(target) if count else [])]
         return Needs(target, _distinct(shadows))
     shadows = [paper_shadow(cell, scale, seed)]
     if "adaptive" in experiment.attacks:

@@ -32,8 +32,9 @@ class Preset:
     """A size for everything; ``rank`` says which of two results of the same experiment is the better one.
 
     ``seeds`` is how many trainings a row of a table is the mean of (each has its own quarters), ``costly_seeds`` the
-    same for DP-SGD and for ensembles. The audit attacks the first of them with ``shadows`` shadow models, and one of
-    more than ``audit_networks`` networks not at all.
+    same for DP-SGD and for ensembles. The audit attacks the first of them with ``shadows`` shadow models
+    (``dpsgd_shadows`` for DP-SGD, 0 for the attacks that need none), and one of more than ``audit_networks`` networks
+    not at all.
     """
 
     name: str
@@ -47,10 +48,15 @@ class Preset:
     draws: tuple[int, ...]
     resamples: int
     audit_networks: int = 99
+    dpsgd_shadows: int | None = None
 
     def scale(self, data: str, size: Size) -> Scale:
         """How a data set is trained on in tables or in sweeps."""
         return (self.table if size == "table" else self.sweep)[data]
+
+    def shadows_of(self, dpsgd: bool) -> int:
+        """How many shadow models an audit trains."""
+        return self.shadows if self.dpsgd_shadows is None or not dpsgd else self.dpsgd_shadows
 
     def seeds_of(self, experiment: Experiment, cell: Cell) -> int:
         """How many trainings a row is the mean of."""
@@ -108,10 +114,11 @@ PRESETS = {
             },
             seeds=3,
             costly_seeds=1,
-            shadows=2,
+            shadows=4,
             draws=(1, 4),
             resamples=200,
             audit_networks=1,
+            dpsgd_shadows=0,
         ),
         Preset(
             name="paper",
