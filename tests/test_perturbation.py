@@ -100,7 +100,7 @@ def test_the_equations_with_a_known_noise(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_floor_keeps_the_sign_and_bounds_the_magnitude(floor: float, values: list[float]) -> None:
     x = torch.tensor(values)
     scale = rp.Multiplicative(gamma=1.0, floor=floor).apply(torch.zeros_like(x), x, torch.ones_like(x))
-    expected = [math.copysign(max(abs(v), floor), v) for v in x.tolist()]
+    expected = [-max(-v, floor) if v < 0 else max(v, floor) for v in x.tolist()]
     torch.testing.assert_close(scale, torch.tensor(expected))
 
 
@@ -264,6 +264,15 @@ def test_autocast_keeps_the_noise() -> None:
     rp.perturb(model, ADDITIVE)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         one, other = model(torch.zeros(2, 8)), model(torch.zeros(2, 8))
+    assert one.dtype == torch.bfloat16
+    assert not one.equal(other)
+
+
+def test_autocast_keeps_the_type_of_noised_outputs() -> None:
+    model = nn.Sequential(Block(), nn.Linear(8, 3))
+    rp.perturb(model, rp.Multiplicative(gamma=0.5, output_std=0.5))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        one, other = model(torch.ones(2, 8)), model(torch.ones(2, 8))
     assert one.dtype == torch.bfloat16
     assert not one.equal(other)
 

@@ -155,8 +155,14 @@ DAMAGES = {
     "a record that is a list": (lambda p: save_file(load_file(p), p, {"resperturb": "[1]"}), "damaged"),
     "a record without fields": (lambda p: save_file(load_file(p), p, {"resperturb": '{"schema": 1}'}), "damaged"),
     "another schema": (lambda p: rewrite_record(p, schema=2), "schema 2"),
-    "an unknown strategy": (lambda p: rewrite_record(p, strategy={"name": "other"}), "unknown perturbation"),
-    "a wrong strategy": (lambda p: rewrite_record(p, strategy={"name": "additive", "gamma": -1}), "gamma"),
+    "an unknown strategy": (
+        lambda p: rewrite_record(p, strategy={"name": "other"}),
+        r"model.* cannot apply: unknown perturbation",
+    ),
+    "a wrong strategy": (
+        lambda p: rewrite_record(p, strategy={"name": "additive", "gamma": -1}),
+        "model.* cannot apply: .*gamma",
+    ),
     "unknown junctions": (lambda p: rewrite_record(p, junctions=["blocks.9"]), "blocks.9"),
     "a missing weight": (drop_a_weight, "lacks weights of ResNet: stem.weight"),
     "a foreign weight": (add_a_weight, "ResNet lacks: foreign"),

@@ -97,7 +97,9 @@ class Multiplicative:
         shortcut = shortcut.to(total.dtype)  # autocast may leave the two sides of a sum in different precisions
         if self.floor > 0:
             # The paper writes sgn(x) max(|x|, floor); at x = 0 the floor must hold too, so 0 counts as positive.
-            shortcut = torch.copysign(shortcut.abs().clamp_min(self.floor), shortcut)
+            # Not copysign, which no exporter to ONNX knows.
+            magnitude = shortcut.abs().clamp_min(self.floor)
+            shortcut = torch.where(shortcut < 0, -magnitude, magnitude)
         return torch.addcmul(total, shortcut, noise, value=self.gamma)
 
 
@@ -236,7 +238,7 @@ class _OutputNoise:
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
         if self.source.silenced:
             return output
-        norm = args[0].norm(dim=-1, keepdim=True)
+        norm = args[0].norm(dim=-1, keepdim=True).to(output.dtype)  # autocast may have left the input in another
         noise = self.source.normal(output, module.training)
         return torch.addcmul(output, norm, noise, value=self.strategy.output_std)
 

@@ -176,7 +176,10 @@ def _record(path: Path, text: str | None) -> _Record:
     strategy, names = fields.get("strategy"), fields.get("junctions")
     if not isinstance(strategy, dict) or not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise damaged
-    strategy_from_dict(strategy)
+    try:
+        strategy_from_dict(strategy)
+    except UsageError as error:
+        raise UsageError(f"{path} names a perturbation that this resperturb cannot apply: {error}") from None
     return _Record(strategy, names)
 
 
