@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from safetensors.torch import load_file
 
+from resperturb.cli import app
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, measure, train
 from resperturb.training.run import Run, open_run
@@ -117,6 +121,19 @@ def test_an_error_in_one_process_is_known_to_all(group: Path) -> None:
     assert all("epochs" in text for text in said(group, "first"))
     assert all("differ in their rank" in text for text in said(group, "differ"))
     assert all("scale 'batch_std'" in text for text in said(group, "batch_std"))
+
+
+def test_every_torchrun_command_in_the_documentation_exists() -> None:
+    from torch.distributed.run import get_args_parser
+
+    page = (ROOT / "docs" / "distributed.md").read_text().replace("\\\n", "")
+    told = [shlex.split(line) for line in re.findall(r"^(?:srun )?torchrun (.*)$", page, re.MULTILINE)]
+    assert len(told) >= 3
+    for words in told:
+        parsed = get_args_parser().parse_args(words)
+        assert (parsed.module, parsed.training_script) == (True, "resperturb")
+        name, *arguments = parsed.training_script_args
+        typer.main.get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 
 def workers(launcher: subprocess.Popen[str]) -> dict[int, int]:
