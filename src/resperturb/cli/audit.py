@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from resperturb.cli.data_in import DataInOption
+from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
@@ -33,9 +34,13 @@ def audit(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     shadows: Annotated[int, typer.Option(min=4, help="Shadow models: an even number.")] = 16,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time.", show_default="the number of cores")
+        int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
     ] = None,
     draws: Annotated[str, typer.Option(help="Numbers of noise draws to combine, with commas between.")] = "1,16",
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
+    ray_cpus: RayCpusOption = None,
+    ray_gpus: RayGpusOption = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="Train no shadows.")] = False,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
     confidence: Annotated[float, typer.Option(help="Of the intervals, and of all bounds together.")] = 0.95,
@@ -54,6 +59,7 @@ def audit(
         draws=_numbers(draws),
         delta=delta,
         confidence=confidence,
+        engine=engine_of(engine, ray_address, ray_cpus, ray_gpus),
     )
     with stage_progress("audit") as on_stage:
         found = audit_run(open_run(run), settings, on_stage)

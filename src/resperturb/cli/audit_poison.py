@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
@@ -31,8 +32,12 @@ def audit_poison(
     copies: Annotated[int, typer.Option(min=1, help="Copies of the poisoned record; epsilon is for one.")] = 1,
     trials: Annotated[int, typer.Option(min=1, help="Models with the poison, and as many without.")] = 20,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time.", show_default="the number of cores")
+        int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
     ] = None,
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
+    ray_cpus: RayCpusOption = None,
+    ray_gpus: RayGpusOption = None,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
     confidence: Annotated[float, typer.Option(help="Of the bound.")] = 0.95,
     as_json: JsonOption = False,
@@ -47,7 +52,8 @@ def audit_poison(
     kind = next((known for known in KINDS if known == poison), None)
     if kind is None:
         raise UsageError(f"--poison is clipbkd or backdoor, not {poison!r}.")
-    settings = PoisonSettings(kind, copies, trials, delta, confidence, jobs)
+    where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
+    settings = PoisonSettings(kind, copies, trials, delta, confidence, jobs, where)
     with stage_progress("audit-poison") as on_stage:
         found = poison_audit(open_run(run), settings, lambda done, count: on_stage("training", done, count))
     emit(found, as_json, lambda console: _show(console, found))

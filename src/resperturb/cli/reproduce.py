@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
     from resperturb.experiments.reproduce.declarations import Experiment
     from resperturb.experiments.reproduce.presets import Preset
     from resperturb.experiments.reproduce.results import Measured
+    from resperturb.training.fanout import Engine
 
 PresetOption = Annotated[
     str, typer.Option("--preset", help="quick (a smoke test), cpu (hours on two cores) or paper (the full settings).")
@@ -71,6 +73,10 @@ def run(
     results: ResultsOption = None,
     jobs: JobsOption = None,
     seeds: SeedsOption = None,
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
+    ray_cpus: RayCpusOption = None,
+    ray_gpus: RayGpusOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run experiments: train what is missing, attack, measure, draw.
@@ -79,7 +85,7 @@ def run(
 
     Example: `resperturb reproduce run cifar10-table --preset cpu --jobs 2`
     """
-    _run(ids, preset, runs, results, jobs, seeds, as_json)
+    _run(ids, preset, runs, results, jobs, seeds, engine_of(engine, ray_address, ray_cpus, ray_gpus), as_json)
 
 
 @app.command("all")
@@ -89,13 +95,17 @@ def run_all(
     results: ResultsOption = None,
     jobs: JobsOption = None,
     seeds: SeedsOption = None,
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
+    ray_cpus: RayCpusOption = None,
+    ray_gpus: RayGpusOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run everything: the tables first, then the figures.
 
     Example: `resperturb reproduce all --preset cpu --results docs/results`
     """
-    _run(["all"], preset, runs, results, jobs, seeds, as_json)
+    _run(["all"], preset, runs, results, jobs, seeds, engine_of(engine, ray_address, ray_cpus, ray_gpus), as_json)
 
 
 @app.command("status")
@@ -152,6 +162,7 @@ def _run(
     results: Path | None,
     jobs: int | None,
     seeds: int | None,
+    engine: "Engine",
     as_json: bool,
 ) -> None:
     from rich.console import Console
@@ -161,13 +172,14 @@ def _run(
     from resperturb.experiments.reproduce.presets import preset_named
     from resperturb.experiments.reproduce.results import refuse_downgrade
     from resperturb.experiments.reproduce.runner import run_experiments
+    from resperturb.training.fanout_local import local
 
     experiments, preset = chosen(ids), preset_named(preset_name, seeds)
     folder = _results(results, runs, preset)
     for experiment in experiments:
         refuse_downgrade(folder, experiment.id, preset.name)
     progress = Console(stderr=True, quiet=as_json, highlight=False, soft_wrap=True, markup=False)
-    library = Library(runs, _jobs(jobs, preset), progress.print)
+    library = Library(runs, jobs if engine is not local else _jobs(jobs, preset), progress.print, engine)
     kept: dict[str, dict[str, Any]] = {}
 
     def keep(experiment: "Experiment", measured: "Measured") -> None:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy
 from resperturb.training.config import CanaryConfig, DataConfig, DpsgdConfig, TrainConfig
 from resperturb.training.fanout import Engine, train_many
 from resperturb.training.fanout_local import local
+from resperturb.training.fanout_ray import RayEngine
 from resperturb.training.run import Run
 
 IMAGES = 1600
@@ -195,10 +197,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study from the command line."""
     parser = argparse.ArgumentParser(prog="python -m resperturb.experiments.audit_study", description=__doc__)
     parser.add_argument("out", type=Path, help="folder of the runs and the table")
-    parser.add_argument("--jobs", type=int, default=None, help="trainings at a time (the number of cores)")
+    parser.add_argument("--jobs", type=int, default=None, help="trainings at a time (what there is room for)")
     parser.add_argument("--shadows", type=int, default=SHADOWS)
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where the trainings run")
+    parser.add_argument("--ray-address", default=None, help="the Ray cluster to join")
     chosen = parser.parse_args(arguments)
-    found = run_study(chosen.out, chosen.jobs, chosen.shadows, lambda line: print(line, file=sys.stderr, flush=True))
+    engine = RayEngine(chosen.ray_address) if chosen.engine == "ray" else local
+    say = partial(print, file=sys.stderr, flush=True)
+    found = run_study(chosen.out, chosen.jobs, chosen.shadows, say, engine)
     print(json.dumps(found))
 
 
