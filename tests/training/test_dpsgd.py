@@ -294,6 +294,15 @@ def test_the_command_trains_and_says_what_is_proven(tmp_path: Path) -> None:
     assert "It holds only if" in shown.stdout
 
 
+def test_the_command_takes_seeded_noise(tmp_path: Path) -> None:
+    arguments = [*TRAIN, "--method", "dpsgd", "--seeded-noise", "--out", str(tmp_path / "run"), "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    kept = open_run(tmp_path / "run").config.dpsgd
+    assert kept is not None
+    assert kept.seeded
+
+
 def test_the_command_takes_an_infinite_clip(tmp_path: Path) -> None:
     arguments = [*TRAIN, "--method", "dpsgd", "--noise-multiplier", "0", "--clip", "inf", "--runs", str(tmp_path)]
     result = CliRunner().invoke(app, [*arguments, "--json"])

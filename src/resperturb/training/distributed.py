@@ -229,6 +229,9 @@ def _watching(world: World, store: Any) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+    # Others may still be at it. Not said after a failure, when whoever would hear it may be gone.
+    with suppress(RuntimeError):
+        store.add(f"{token}/{world.rank}", _LEFT)
 
 
 def _watch(world: World, store: Any, token: str, parent: int, done: threading.Event) -> None:
@@ -252,8 +255,6 @@ def _watch(world: World, store: Any, token: str, parent: int, done: threading.Ev
             return _end("the first machine of this training cannot be reached.", world, done, GRACE_SECONDS)
         if lost := [rank for rank, count in missed.items() if count >= MISSED_BEATS]:
             return _end(f"rank {', '.join(map(str, lost))} gives no sign of life.", world, done, GRACE_SECONDS)
-    with suppress(RuntimeError):
-        store.add(f"{token}/{world.rank}", _LEFT)
     return None
 
 
