@@ -1,21 +1,27 @@
 """Accuracy and leakage over the level of additive noise, from finished runs: docs/gamma-curve.md's table and figure.
 
-    python tools/gamma_curve.py RUNS_FOLDER OUT
+    python tools/gamma_curve.py RUNS_FOLDER OUT [SHADOW_RUN]
 
-RUNS_FOLDER holds target runs that differ in gamma and input_std alone; the shadow is trained or reused beside them.
+RUNS_FOLDER holds target runs that differ in gamma and input_std alone; the shadow is trained or reused beside them,
+unless one is given.
 """
 
 import sys
 from pathlib import Path
 
-from resperturb.attacks.shadow import run_shadow_attack
+from resperturb.attacks.outcome import measures
+from resperturb.attacks.shadow import check_shadow, run_shadow_attack, shadow_attack
 from resperturb.files import write_json
 from resperturb.report.figures import BLUE, COLUMN, VERMILLION, paper_style, save_figure
 from resperturb.training.run import Run, open_run
 
 
-def line(run: Run) -> dict[str, object]:
-    attack = run_shadow_attack(run)
+def line(run: Run, shadow: Run | None) -> dict[str, object]:
+    if shadow is None:
+        attack = run_shadow_attack(run)
+    else:
+        check_shadow(run, shadow)
+        attack = measures(shadow_attack(run, shadow))
     noise = run.config.perturbation
     return {
         "gamma": noise.get("gamma", 0.0),
@@ -27,6 +33,7 @@ def line(run: Run) -> dict[str, object]:
         "epochs": run.config.epochs,
         "records": run.result["records"],
         "seed": run.config.seed,
+        "environment": run.result["environment"],
     }
 
 
@@ -56,20 +63,21 @@ def draw(lines: list[dict[str, object]], out: Path) -> None:
         save_figure(figure, out)
 
 
-def main(runs: Path, out: Path) -> None:
+def main(runs: Path, out: Path, shadow: Run | None) -> None:
     found = [open_run(path.parent) for path in sorted(runs.glob("*/result.json"))]
     targets = [run for run in found if run.config.data.part == "target_train"]
-    lines = sorted((line(run) for run in targets), key=lambda row: (row["gamma"], row["input_std"]))  # type: ignore[no-any-return]
+    lines = sorted((line(run, shadow) for run in targets), key=lambda row: (row["gamma"], row["input_std"]))  # type: ignore[no-any-return]
     write_json(out.with_suffix(".json"), {"data": targets[0].config.data.spec, "runs": lines})
     draw(lines, out)
     for row in lines:
         print(
             f"| {row['gamma']} | {row['input_std']} | {row['train_accuracy']:.3f} | {row['test_accuracy']:.3f} | "
-            f"{row['auc']:.3f} |"
+            f"{row['train_accuracy'] - row['test_accuracy']:.3f} | {row['auc']:.3f} "
+            f"({row['auc_interval'][0]:.3f} to {row['auc_interval'][1]:.3f}) |"
         )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), open_run(Path(sys.argv[3])) if len(sys.argv) == 4 else None)

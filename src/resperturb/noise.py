@@ -214,8 +214,7 @@ def _fill(flat: Tensor, key: bytes) -> None:
     if flat.device.type == "cpu":
         _fill_in_threads(flat, key)
     else:
-        seed = int.from_bytes(key[:8], "little") >> 1
-        flat.normal_(generator=torch.Generator(device=flat.device).manual_seed(seed))
+        flat.normal_(generator=keyed_generator(key, flat.device))
 
 
 def _fill_in_threads(flat: Tensor, key: bytes) -> None:
@@ -235,12 +234,23 @@ def _thread_pool(pid: int, threads: int) -> ThreadPoolExecutor:
 
 
 def _fill_chunk(chunk: Tensor, key: bytes) -> None:
+    # A thread does not inherit the mode of its caller, and only inference mode may write to its tensors.
+    with torch.no_grad(), torch.inference_mode(chunk.is_inference()):
+        chunk.normal_(generator=keyed_generator(key))
+
+
+def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Generator:
+    """Make a generator whose whole state follows from ``key``; seeding one on the CPU would keep 32 bits only.
+
+    >>> one, other = (torch.rand(1, generator=keyed_generator(bytes([i] * 16))) for i in (0, 1))
+    >>> bool(one == other)
+    False
+    """
+    if device is not None and device.type != "cpu":
+        return torch.Generator(device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
     generator = torch.Generator()
     state = generator.get_state()
     words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
     # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
     state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
-    generator.set_state(state)
-    # A thread does not inherit the mode of its caller, and only inference mode may write to its tensors.
-    with torch.no_grad(), torch.inference_mode(chunk.is_inference()):
-        chunk.normal_(generator=generator)
+    return generator.set_state(state)

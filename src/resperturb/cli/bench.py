@@ -56,7 +56,7 @@ def bench(
     from resperturb.experiments.bench import Setting, can_measure_memory, run_bench
     from resperturb.files import write_json
     from resperturb.models.build import build
-    from resperturb.training.steps import has_compiler
+    from resperturb.threefry import has_compiler
 
     for name in (model, larger):
         if name != "none":

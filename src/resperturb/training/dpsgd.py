@@ -19,14 +19,14 @@ from torch import Tensor
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.noise import derive_key
+from resperturb.noise import derive_key, keyed_generator
 from resperturb.privacy.budget import Assumption
 from resperturb.privacy.dpsgd import DpsgdBudget, calibrate_dpsgd, dpsgd_budget
 from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DpsgdConfig, TrainConfig
 from resperturb.training.distributed import ALONE, World
-from resperturb.training.steps import Outcome, Steps, correct, keyed_generator, set_random_state, steps_per_epoch
+from resperturb.training.steps import Outcome, Steps, correct, set_random_state, steps_per_epoch
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
 _NEVER_CLIPS = torch.finfo(torch.float32).max

@@ -1,9 +1,6 @@
 """One step of training: take a batch, follow its gradient. The loop and the benchmark run this very code."""
 
-import hashlib
 import math
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -15,8 +12,9 @@ from torch import Tensor, nn
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models.build import build
-from resperturb.noise import derive_key
+from resperturb.noise import derive_key, keyed_generator
 from resperturb.perturbation import perturb
+from resperturb.threefry import has_compiler
 from resperturb.training.augment import crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
@@ -166,11 +164,6 @@ def worth_compiling(steps: int) -> bool:
     return steps >= STEPS_WORTH_COMPILING and has_compiler()
 
 
-def has_compiler() -> bool:
-    """Whether there is the C++ compiler that ``torch.compile`` needs."""
-    return shutil.which(os.environ.get("CXX", "g++")) is not None
-
-
 def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
     """Build the network of ``config`` for ``images``, with its noise, from torch's global generator."""
     model = build(
@@ -192,23 +185,6 @@ def epoch_order(count: int, seed: int, epoch: int) -> Tensor:
     True
     """
     return torch.randperm(count, generator=keyed_generator(derive_key(b"order", seed, epoch)))
-
-
-def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Generator:
-    """Make a generator whose whole state follows from ``key``; seeding one on the CPU would keep 32 bits only.
-
-    >>> one, other = (torch.rand(1, generator=keyed_generator(bytes([i] * 16))) for i in (0, 1))
-    >>> bool(one == other)
-    False
-    """
-    if device is not None and device.type != "cpu":
-        return torch.Generator(device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
-    generator = torch.Generator()
-    state = generator.get_state()
-    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
-    # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
-    state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
-    return generator.set_state(state)
 
 
 def set_random_state(key: bytes) -> None:

@@ -220,7 +220,7 @@ def theorem3(experiment: Experiment, preset: Preset, rows: list[dict[str, Any]])
 def cost(preset: Preset, library: Library) -> Measured:
     """Measure time and memory of a step of every way to train."""
     from resperturb.experiments.bench import Setting, can_measure_memory, run_bench
-    from resperturb.training.steps import has_compiler
+    from resperturb.threefry import has_compiler
 
     quick = preset.name == "quick"
     setting = (
