@@ -50,7 +50,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("group")
     with pytest.raises(InterruptedTrainingError):
         train(ranks.config(**ranks.PLAIN), out=folder / "begun_by_one", on_update=ranks.interrupt)
-    arguments = [*TORCHRUN, str(Path(ranks.__file__)), str(folder)]
+    arguments = [*TORCHRUN, "--log-dir", str(folder / "logs"), str(Path(ranks.__file__)), str(folder)]
     done = subprocess.run(arguments, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -171,7 +171,7 @@ in_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="lo
 @in_proc
 def test_a_killed_rank_is_started_again_and_the_seed_alone_decides_the_weights(group: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *COMMAND, "--epochs", "20"]
-    command[:1] = [*TORCHRUN, "--max-restarts", "1"]
+    command[:1] = [*TORCHRUN, "--log-dir", str(tmp_path / "logs"), "--max-restarts", "1"]
     launcher = begun(command, tmp_path / "run")
     os.kill(workers(launcher)[1], signal.SIGKILL)
     printed, errors = launcher.communicate(timeout=120)
