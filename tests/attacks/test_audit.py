@@ -114,6 +114,19 @@ def test_a_second_audit_trains_nothing_and_finds_the_same(
     assert ("training shadows", 6, 6) in stages
 
 
+def test_an_attack_network_that_does_not_learn_is_told_of_and_the_rest_stands(
+    audited: tuple[Run, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, whole = audited
+    monkeypatch.setattr("resperturb.attacks.shadow.LEARNING_MARGIN", -1.0)  # no network learns as much as this asks
+    found = audit(run, SETTINGS)
+    assert [entry["attack"] for entry in found["attacks"]] == [
+        entry["attack"] for entry in whole["attacks"] if not entry["attack"].startswith("shadow")
+    ]
+    assert sum("did not learn" in caveat for caveat in found["caveats"]) == 4
+    assert not any("did not learn" in caveat for caveat in whole["caveats"])
+
+
 def test_every_candidate_is_in_half_of_the_shadows(audited: tuple[Run, dict[str, Any]]) -> None:
     run, _ = audited
     asked = candidates(run.config.data)

@@ -34,6 +34,10 @@ TRIES = 5
 LEARNING_MARGIN = 0.02
 
 
+class AttackFailedError(ResperturbError):
+    """The attack network did not learn, so what it says means nothing."""
+
+
 def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
     """Say how the shadow is trained: as the target, on the shadow's quarter.
 
@@ -148,7 +152,7 @@ def fit_attack(members: Tensor, nonmembers: Tensor, seed: int) -> nn.Module:
         learned = auc(membership(network, members), membership(network, nonmembers))
         if learned >= by_threshold - LEARNING_MARGIN:
             return network
-    raise ResperturbError(
+    raise AttackFailedError(
         f"the attack network did not learn in {TRIES} tries: its AUC on the shadow's own records is {learned:.3f}, a "
         f"plain threshold's is {by_threshold:.3f}. Its verdict would be worthless; use another --attack-seed."
     )
