@@ -82,7 +82,11 @@ class Run:
             )
 
         with torch.random.fork_rng(devices=[]):
-            return weights.load(bare, self.model_path).eval()
+            model = weights.load(bare, self.model_path).eval()
+        if self.config.dpsgd is None:
+            # As it was trained and measured: noise is drawn in the order of memory, so another layout has other noise.
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
 
 
 def open_run(path: Path | str) -> Run:
