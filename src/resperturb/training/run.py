@@ -84,7 +84,7 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             model = weights.load(bare, self.model_path).eval()
         if self.config.dpsgd is None:
-            # As it was trained and measured: noise is drawn in the order of memory, so another layout has other noise.
+            # As it was trained and measured: noise is drawn in the order of memory, so it depends on the layout.
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
 
