@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -205,6 +206,14 @@ def test_without_ray_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
     done = CliRunner().invoke(app, ["audit", str(run.path), "--shadows", "4", "--engine", "ray"])
     assert isinstance(done.exception, UsageError)
     assert "pip install 'resperturb[ray]'" in str(done.exception)
+
+
+def test_where_there_is_no_cluster_that_is_said_at_once(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # taken, but nobody listens
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ResperturbError, match=f"nothing answers at the Ray address {address}"):
+            train_many([tiny_config(data={"limit": 40})], tmp_path, engine=RayEngine(address))
 
 
 def private_images(folder: Path) -> str:

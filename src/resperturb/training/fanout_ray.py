@@ -9,6 +9,7 @@ import fcntl
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -244,6 +245,7 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    _check_answers(address)
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     # Whatever is said to the driver, of a node that is gone for instance, is printed among our results otherwise.
     ray._private.worker._worker_logs_enabled = False
@@ -258,6 +260,19 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Knock first: Ray would knock for minutes at a door behind which nobody is."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_SECONDS).close()
+        except OSError as error:
+            raise ResperturbError(
+                f"nothing answers at the Ray address {address} ({error.strerror or error}); `ray status` on the head "
+                "of the cluster tells its address."
+            ) from error
 
 
 def _check_room(ray: Any, cpus: int, gpus: float, waiting: bool) -> None:
