@@ -59,9 +59,10 @@ class RayEngine:
         """Train ``jobs`` at a time, or as many as the cluster has room for."""
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
         ray = _import_ray(address)
+        may_grow = address != "local" or ray.is_initialized()
         with _connected(ray, address):
             gpus = self.gpus if self.gpus is not None else min(1.0, ray.cluster_resources().get("GPU", 0.0))
-            _check_room(ray, self.cpus, gpus, waiting=address != "local")
+            _check_room(ray, self.cpus, gpus, waiting=may_grow)
             tasks = _Tasks(ray, self.cpus, gpus)
             try:
                 self._train_all(configs, runs, jobs or len(configs), tell, tasks)
@@ -126,7 +127,9 @@ class _Tasks:
             if isinstance(outcome, InterruptedTrainingError):
                 outcome = _LostError("its worker was told to end")
         except self.ray.exceptions.RayTaskError as error:
-            outcome = _unexpected(error)
+            # Ray itself failed in there: the images were lost on their way, for instance.
+            lost = isinstance(error.cause, self.ray.exceptions.RayError)
+            outcome = _LostError(type(error.cause).__name__) if lost else _unexpected(error)
         except self.ray.exceptions.RayError as error:
             outcome = _LostError(type(error).__name__)
         return self.running.pop(reference), outcome
