@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -156,7 +157,14 @@ def test_a_cluster_trains_what_one_process_trains_though_workers_and_nodes_and_d
     assert {run.path.name for run in trained} == finished.keys() | {config.digest for config in asked}
     assert len(asked) == TRAININGS - len(finished)
     assert {name: (runs / name / "result.json").stat().st_ino for name in finished} == finished
-    # Of the tasks that were killed nothing is left on the nodes.
+    # What is left on the nodes of tasks that were killed goes with the next task.
+    monkeypatch.setattr(tempfile, "tempdir", str(environment))
+
+    def swept() -> bool:
+        with fanout_ray._scratch() as ours:
+            return not [path for path in environment.glob("resperturb-*") if path.stem != ours.name]
+
+    wait_for(swept)
     assert not list(environment.glob("resperturb-*"))
     # Two tasks were lost and started again, and the images were sent to the cluster once for all of them.
     assert len(started) >= len(asked) + 2
@@ -198,6 +206,20 @@ def test_ctrl_c_ends_a_cluster_that_was_started_for_the_trainings(tmp_path: Path
                 os.kill(pid, signal.SIGKILL)
     assert not list(environment.glob("resperturb-*"))
     assert not list(tmp_path.glob("runs/*/result.json"))
+
+
+def test_the_scratch_folder_of_a_task_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with fanout_ray._scratch() as one:
+        (one / "weights").write_text("private")
+        with fanout_ray._scratch() as other:
+            assert (one / "weights").exists()
+            assert other != one
+    assert not list(tmp_path.iterdir())
+    (tmp_path / f"{fanout_ray.SCRATCH}killed.lock").touch()
+    (tmp_path / f"{fanout_ray.SCRATCH}killed").mkdir()
+    with fanout_ray._scratch() as ours:
+        assert {path.stem for path in tmp_path.iterdir()} == {ours.name}
 
 
 def test_without_ray_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,15 +196,32 @@ def _require_data(config: TrainConfig) -> None:
 def _scratch() -> Iterator[Path]:
     """Make a folder for the time of a task, and remove those of tasks that were killed before they could.
 
-    A lock, which ends with its process, says which is which. What is in there was learned from private images.
+    What is in there was learned from private images. The lock beside a folder ends with the process that made it.
     """
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as name, open(Path(name, ".task"), "x") as ours:
-        fcntl.flock(ours, fcntl.LOCK_EX)
-        for other in Path(name).parent.glob(f"{SCRATCH}*/.task"):
-            with suppress(OSError), open(other) as theirs:  # it is somebody else's, or still at work
-                fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(other.parent, ignore_errors=True)
-        yield Path(name)
+    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*.lock"):
+        _remove_if_left(lock)
+    while True:
+        handle, name = tempfile.mkstemp(prefix=SCRATCH, suffix=".lock")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):
+            break
+        os.close(handle)  # before it was locked, another task took it for one that was left
+    folder = Path(name).with_suffix("")
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(name).unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _remove_if_left(lock: Path) -> None:
+    with suppress(OSError), open(lock) as theirs:  # it is somebody else's, or its task is still at work
+        fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock.with_suffix("").exists():
+            shutil.rmtree(lock.with_suffix(""))
+        lock.unlink()
 
 
 def _packed(images: ImageSet) -> tuple[Any, ...]:
