@@ -20,6 +20,7 @@ _ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10)
 _PARITY = 0x1BD11BDA
 
 
+@cache
 def has_compiler() -> bool:
     """Whether there is the C++ compiler that ``torch.compile`` needs."""
     return shutil.which(os.environ.get("CXX", "g++")) is not None
