@@ -185,7 +185,7 @@ _MULTIPLICATIVE = {"perturbation": {"name": "multiplicative", "gamma": 0.5}}
 WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
     "plain_eager": ("by hand", lambda s: _plain(s, "eager")),
     "plain_channels_last": ("by hand, channels last", lambda s: _plain(s, "channels_last")),
-    "plain_compiled": ("by hand, channels last, compiled", lambda s: _plain(s, "compiled")),
+    "plain_compiled": ("by hand, and compiled", lambda s: _plain(s, "compiled")),
     "trainer": ("resperturb, no noise", lambda s: _trainer(s)),
     "additive": ("resperturb, additive", lambda s: _trainer(s, **_ADDITIVE)),
     "multiplicative": ("resperturb, multiplicative", lambda s: _trainer(s, **_MULTIPLICATIVE)),
@@ -198,7 +198,7 @@ WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
         lambda s: _plain_prediction(s, "channels_last"),
     ),
     "prediction_plain_compiled": (
-        "prediction by hand, channels last, compiled",
+        "prediction by hand, and compiled",
         lambda s: _plain_prediction(s, "compiled"),
     ),
     "prediction_trainer": ("prediction, no noise", lambda s: _prediction(s)),
