@@ -125,6 +125,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     start = (tmp_path / "site" / "index.html").read_text()
     assert "images/demo.png" in start
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?(?:https?:)?//', start)
+    for page in (tmp_path / "site").rglob("*.html"):
+        for picture in re.findall(r'<img[^>]+src="([^":]+)"', page.read_text()):
+            assert picture.startswith("/") or (page.parent / picture).exists(), f"{page.name} shows no {picture}"
     commands_page = (tmp_path / "site" / "reference" / "commands.html").read_text()
     for command in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert f"resperturb {command}" in commands_page
