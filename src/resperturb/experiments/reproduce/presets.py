@@ -105,7 +105,7 @@ PRESETS = {
                 "mnist": Scale("mnist", 6, 6, batch_size=64),
                 "cifar10": Scale("cifar10", 15, 15, batch_size=64),
                 "cifar100": Scale("cifar100", 15, 15, batch_size=64),
-                "idc": Scale("idc", 100, 20, batch_size=32, schedule="quarter"),
+                "idc": Scale("idc", 80, 20, batch_size=32, schedule="quarter"),
             },
             sweep={
                 "cifar10": Scale("cifar10", 20, 20, limit=10_000, batch_size=32),
