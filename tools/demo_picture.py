@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+from resperturb.attacks.outcome import roc_points
 from resperturb.experiments.demo import run_demo
 from resperturb.report.collect import ReportedRun
 from resperturb.report.figures import GREY, PAGE, PALETTE, paper_style, save_figure
@@ -16,17 +17,15 @@ from resperturb.report.figures import GREY, PAGE, PALETTE, paper_style, save_fig
 def main(folder: Path, out: Path) -> None:
     runs = [ReportedRun(name, run) for name, run in run_demo(folder)]
     with paper_style():
-        figure, (roc, accuracy) = plt.subplots(1, 2, figsize=(PAGE, 2.7))
+        figure, (roc, accuracy) = plt.subplots(1, 2, figsize=(PAGE, 3.3))
         roc.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1)
         for number, run in enumerate(runs):
             attack = run.worst
             assert attack is not None
-            found = attack.summary["auc"]
-            low, high = attack.summary["auc_interval"]
+            low, high = attack.interval
             color = PALETTE[number]
-            roc.plot(
-                attack.fpr, attack.tpr, color=color, label=f"{run.name}: AUC {found:.2f} ({low:.2f} to {high:.2f})"
-            )
+            label = f"{run.name}: AUC {attack.auc:.2f} ({low:.2f} to {high:.2f})"
+            roc.plot(*roc_points(attack.scores), color=color, label=label)
             for position, key in ((number - 0.18, "train_accuracy"), (number + 0.18, "test_accuracy")):
                 value = run.run.result[key]
                 accuracy.bar(position, value, 0.34, color=color, alpha=0.45 if key == "train_accuracy" else 1)
@@ -36,7 +35,7 @@ def main(folder: Path, out: Path) -> None:
             ylabel="members found",
             title="Who was in the training set? (the paper's attack)",
         )
-        roc.legend(loc="lower right", frameon=True, framealpha=0.9, edgecolor="none")
+        roc.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
         accuracy.set(ylim=(0, 1.12), ylabel="accuracy", title="Training accuracy (pale) and test accuracy")
         accuracy.set_xticks(range(len(runs)), [run.name for run in runs])
         accuracy.grid(axis="x", visible=False)
