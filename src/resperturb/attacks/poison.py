@@ -17,6 +17,7 @@ from resperturb.attacks.verdict import compare, proven
 from resperturb.auditing.bounds import jagielski
 from resperturb.auditing.scores import Scores, check_probability
 from resperturb.auditing.thresholds import Given
+from resperturb.data.images import ImageSet
 from resperturb.data.poison import Kind
 from resperturb.errors import UsageError
 from resperturb.files import write_json
@@ -87,16 +88,17 @@ def poison_audit(
 
     on_done(0, len(configs))
     runs = train_many(configs, shadow_folder(target), settings.jobs, tell, engine=settings.engine)
-    scores = np.array([poison_score(run) for run in runs])
+    data = configs[0].data
+    poison = load_inputs(data).poison(data.part)  # the same for all, and dear to make from large images
+    scores = np.array([poison_score(run, poison) for run in runs])
     found = describe(target, settings, scores[::2], scores[1::2])
     write_json(target.path / "poison.json", plain(found))
     return found
 
 
-def poison_score(run: Run) -> float:
+def poison_score(run: Run, poison: ImageSet) -> float:
     """Ask a model, its noise off, for the log-odds that it gives the label of the poison."""
     config = run.config
-    poison = load_inputs(config.data).poison(config.data.part)
     model = run.load_model()
     with noise_off(model):
         logits = predict(model, poison.images, mean=config.mean, std=config.std)

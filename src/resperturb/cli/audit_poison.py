@@ -70,7 +70,9 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         f"Shown: epsilon at least {bound['epsilon']:.3g} (delta {found['delta']:g}, {100 * found['confidence']:g}% "
         f"confidence; a perfect attack would show {found['most_that_could_be_shown']:.3g} with so many trials)."
     )
-    proven = "nothing about added records" if upper is None else f"epsilon at most {upper['epsilon']:.3g}"
-    console.print(f"Proven: {proven}: {found['verdict']}.")
+    if upper is None:
+        console.print("Proven: nothing about added records.")
+    else:
+        console.print(f"Proven: epsilon at most {upper['epsilon']:.3g}: {found['verdict']}.")
     for line in bound["assumptions"]:
         console.print(f"- {line}")

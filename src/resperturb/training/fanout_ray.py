@@ -236,10 +236,10 @@ def _unpacked(images: Any, labels: Any, classes: tuple[str, ...], groups: Any, n
 
 def _written(config: TrainConfig, runs: Path, files: Files) -> Run:
     """Write the files of a run that was trained elsewhere; the result comes last, as its presence says "finished"."""
-    from resperturb.training.loop import _only_process
+    from resperturb.training.loop import only_process
 
     run = create_run(config, None, runs)
-    with _only_process(run):
+    with only_process(run):
         for path in (run.metrics_path, run.model_path, run.result_path):
             write_bytes(path, files[path.name])
         run.checkpoint_path.unlink(missing_ok=True)

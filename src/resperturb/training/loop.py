@@ -78,7 +78,7 @@ def train(
 
         def take_hold() -> tuple[Run, bool]:
             run = create_run(settled, out, runs)
-            held.enter_context(_only_process(run))
+            held.enter_context(only_process(run))
             return run, run.finished
 
         run, finished = world.first(take_hold)
@@ -282,7 +282,7 @@ def _stop_requests(alone: bool) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _only_process(run: Run) -> Iterator[None]:
+def only_process(run: Run) -> Iterator[None]:
     """Hold the run for this process; the lock is the kernel's, so a killed process leaves none behind."""
     try:
         handle = os.open(run.path / ".lock", os.O_CREAT | os.O_RDWR)
