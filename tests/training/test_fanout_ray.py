@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ ENVIRONMENT = {
     "CXX": "no-compiler",  # compiling takes longer than any of these trainings
     "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
 }
+Given = TypeVar("Given")
 TRAININGS = 5
 EPOCHS = 15
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
@@ -62,15 +64,24 @@ class TwoNodes:
             (node, pid) for node, raylet in raylets for pid in children(raylet) if "train_elsewhere" in title(pid)
         ]
 
+    def caught(self) -> tuple[Any, int] | None:
+        """A training, stopped in the middle: without that it might end before its accident."""
+        for node, pid in self.trainings():
+            os.kill(pid, signal.SIGSTOP)
+            if (node, pid) in self.trainings():
+                return node, pid
+            os.kill(pid, signal.SIGCONT)
+        return None
+
     def kill_a_worker(self) -> None:
-        wait_for(self.trainings)
-        os.kill(self.trainings()[0][1], signal.SIGKILL)
+        os.kill(wait_for(self.caught)[1], signal.SIGKILL)
 
     def remove_a_node(self) -> None:
-        wait_for(self.trainings)
-        node = self.trainings()[0][0]
+        node, pid = wait_for(self.caught)
         self._cluster.remove_node(node, allow_graceful=False)
         self._nodes.remove(node)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)  # so that it sees that its node is gone
 
     def shutdown(self) -> None:
         self._cluster.shutdown()
@@ -286,11 +297,13 @@ def noting(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]
     return noted
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], Given | None]) -> Given:
+    """What the condition gives, as soon as it gives something."""
     until = time.monotonic() + 200
-    while not condition():
+    while not (given := condition()):
         assert time.monotonic() < until, "it did not come to pass in three minutes"
         time.sleep(0.05)
+    return given
 
 
 def title(pid: int) -> str:
