@@ -277,6 +277,32 @@ def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler() -> None
         assert (call(x) != 0).all()
 
 
+def test_what_is_compiled_serves_all_models_alike_each_with_its_own_noise() -> None:
+    torch.manual_seed(0)
+    one, other = (rp.perturb(Block(), rp.Additive(gamma=0.5), seed=seed).eval() for seed in (1, 2))
+    other.load_state_dict(one.state_dict())
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, examples: Any) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    x = torch.zeros(2, 4)
+    first, second = (torch.compile(model, backend=backend)(x) for model in (one, other))
+    assert not (first == second).any()
+    compiled_so_far = len(graphs)
+    again = rp.perturb(Block(), rp.Additive(gamma=0.5), seed=1).eval()
+    again.load_state_dict(one.state_dict())
+    assert torch.compile(again, backend=backend)(x).equal(first)
+    assert len(graphs) == 2 * compiled_so_far  # once before perturb() reset the compiler, once after
+
+
+def test_vmap_that_is_compiled_gives_every_example_noise_of_its_own() -> None:
+    model = tiny(rp.Additive(gamma=0.5))
+    call = torch.compile(torch.func.vmap(model, randomness="different"), backend="aot_eager")
+    assert len(call(torch.zeros(6, 1, 4)).unique()) == 24
+
+
 def test_a_model_perturbed_after_it_was_compiled_is_noisy() -> None:
     for strategy in STRATEGIES:
         torch.manual_seed(0)

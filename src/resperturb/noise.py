@@ -15,6 +15,7 @@ the same noise twice in one training. Keys are therefore expanded to a whole gen
 import hashlib
 import itertools
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -102,6 +103,7 @@ class NoiseSource:
     def _register(self, seed: int | None) -> None:
         self.reseed(seed)
         self._handle = next(_handles)
+        self._card = torch.tensor(self._handle)  # a tensor, so that what is compiled serves other models too
         _sources[self._handle] = self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,9 +119,16 @@ class NoiseSource:
         """Draw standard normals with the shape, type, device and memory layout of ``like``."""
         if torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None:
             return _exported_normal(like)
+        if torch.compiler.is_compiling() and not _in_a_transform():
+            # Of the shape alone: a tensor that is handed over must be in memory first, and is fused with nothing.
+            dense = torch.empty_like(like)
+            drawn: Tensor = torch.ops.resperturb.normal_of(
+                torch.empty(0), self._card, dense.shape, dense.stride(), like.dtype, like.device, training
+            )
+            return drawn
         if torch.compiler.is_compiling() or not isinstance(like, Tensor):  # or symbolically, by torch.fx
             return self._opaque_normal(like, training)
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        if _in_a_transform():
             # Under vmap a tensor that all share still needs noise of its own in every lane.
             batched = torch._C._functorch.is_batchedtensor(like)
             return self._opaque_normal(like if batched else torch.rand_like(like.detach()), training)
@@ -147,6 +156,50 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _in_a_transform() -> bool:
+    """Whether this runs under vmap or another transform of ``torch.func``."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+# Defined by hand, since a custom_op takes longer to be called than a small draw.
+torch.library.define(
+    "resperturb::normal_of",
+    "(Tensor ticket, Tensor card, SymInt[] size, SymInt[] stride, ScalarType dtype, Device device, bool training) "
+    "-> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+
+
+@torch.library.impl("resperturb::normal_of", "CompositeExplicitAutograd")
+def _normal_of(
+    ticket: Tensor,
+    card: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    training: bool,
+) -> Tensor:
+    """A draw like :func:`_normal`, in compiled networks, of a tensor that need not be there yet."""
+    source = _sources.get(int(card)) or NoiseSource()  # a compiled graph may outlive the model it came from
+    like = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return standard_normal(like, source.next_key(training), compiled=True)
+
+
+@torch.library.register_fake("resperturb::normal_of")  # type: ignore[untyped-decorator]
+def _(
+    ticket: Tensor,
+    card: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    training: bool,
+) -> Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 @torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))

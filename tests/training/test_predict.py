@@ -56,3 +56,13 @@ def test_predicting_leaves_a_model_in_its_mode(model: torch.nn.Module, images: t
     model.train()
     predict(model, images, **SCALE)
     assert model.training
+
+
+def test_a_compiled_model_answers_alike_and_with_noise(model: torch.nn.Module, images: torch.Tensor) -> None:
+    asked = {"batch_size": 48, "compiled": True, **SCALE}  # the last batch is a short one
+    with noise_off(model):
+        assert torch.allclose(predict(model, images, **asked), predict(model, images, **SCALE), atol=1e-4)
+    first = predict(model, images, seed=1, **asked)
+    assert first.equal(predict(model, images, seed=1, **asked))
+    assert (first != predict(model, images, seed=2, **asked)).any(dim=1).all()
+    assert (first != predict(model, images, **asked)).any(dim=1).all()

@@ -34,7 +34,7 @@ from resperturb.training.predict import normalize, predict
 from resperturb.training.steps import Steps, build_model
 
 CLASSES = 10
-PREDICTED = 500
+PREDICTED = 512
 STEPS_A_TURN = 3
 # What we want to reach; None where the number is only to be known.
 TARGETS: dict[str, float | None] = {
@@ -116,11 +116,12 @@ def _plain(setting: Setting, kind: str) -> Work:
 def _plain_prediction(setting: Setting, kind: str) -> Work:
     model, images, _ = _by_hand(replace(setting, batch_size=PREDICTED), kind)
     model.eval()
-    batch = images[:PREDICTED]
+    batches = torch.split(images[:PREDICTED], setting.batch_size)
 
     def step() -> None:
         with torch.inference_mode():
-            model(batch)
+            for batch in batches:
+                model(batch)
 
     return Work(step, model)
 
@@ -175,7 +176,9 @@ def _prediction(setting: Setting, **changes: Any) -> Work:
     config = _config(setting, **changes)
     images = _images(setting, PREDICTED)
     model = build_model(config, images)
-    return Work(lambda: predict(model, images.images, mean=config.mean, std=config.std), model)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as a trained one is loaded
+    options: Any = {"mean": config.mean, "std": config.std, "batch_size": setting.batch_size}
+    return Work(lambda: predict(model, images.images, **options, compiled=setting.compiled), model)
 
 
 _ADDITIVE = {"perturbation": {"name": "additive", "gamma": 0.5}}

@@ -7,6 +7,10 @@ from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
 from resperturb.perturbation import seeded_predictions
+from resperturb.threefry import has_compiler
+
+# Compiling takes some ten seconds; so many answers win them back.
+ANSWERS_WORTH_COMPILING = 200_000
 
 
 def normalize(images: Tensor, mean: float, std: float) -> Tensor:
@@ -27,14 +31,18 @@ def predict(
     draws: int = 1,
     seed: int | None = None,
     batch_size: int = 128,
+    compiled: bool | None = None,
 ) -> Tensor:
     """Return the logits of uint8 ``images``, the mean over ``draws`` of the noise, on the CPU.
 
     ``seed`` makes the noise repeatable, for measurements; without it the noise comes from the operating system.
+    ``compiled`` runs the model through ``torch.compile``; left out, that is done where it saves time.
     """
     total = torch.zeros(0)
     for number, logits in enumerate(
-        predict_draws(model, images, mean=mean, std=std, draws=draws, seed=seed, batch_size=batch_size)
+        predict_draws(
+            model, images, mean=mean, std=std, draws=draws, seed=seed, batch_size=batch_size, compiled=compiled
+        )
     ):
         total = logits if number == 0 else total + logits
     return total / draws
@@ -49,12 +57,17 @@ def predict_draws(
     draws: int,
     seed: int | None = None,
     batch_size: int = 128,
+    compiled: bool | None = None,
 ) -> Iterator[Tensor]:
     """Yield the logits of uint8 ``images`` once for every draw of the noise."""
+    if compiled is None:
+        compiled = len(images) * draws >= ANSWERS_WORTH_COMPILING and has_compiler()
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     try:
+        # For batches of one size: a compiled model that meets two sizes is compiled again, slower, for any size.
+        fast: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
         with seeded_predictions(model, seed):
             for _ in range(draws):
                 # One tensor for all: a small one kept from every batch would keep the heap from being used again.
@@ -62,7 +75,8 @@ def predict_draws(
                 with torch.inference_mode():
                     for number, batch in enumerate(in_chunks(images, batch_size)):
                         given = batch.to(device, memory_format=torch.channels_last)
-                        logits = model(normalize(given, mean, std)).float().cpu()
+                        asked = fast if len(batch) == batch_size else model
+                        logits = asked(normalize(given, mean, std)).float().cpu()
                         if number == 0:
                             answers = torch.empty(len(images), *logits.shape[1:])
                         answers[number * batch_size :][: len(logits)] = logits

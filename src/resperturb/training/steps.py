@@ -20,6 +20,7 @@ from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ALONE, World
+from resperturb.training.heap import keep_freed_memory
 from resperturb.training.predict import normalize
 
 # Compiling takes about a minute; trainings of more steps than this win it back.
@@ -56,7 +57,11 @@ class Steps:
     ) -> None:
         from lightning_fabric import Fabric
 
+        keep_freed_memory()
         self.config, self.members, self.world = config, members, world
+        self._images = members.images
+        if isinstance(self._images, Tensor):
+            self._images = self._images.contiguous(memory_format=self.memory_format)
         self.per_epoch = steps_per_epoch(config, members)
         self.fabric = Fabric(accelerator=accelerator, devices=1) if world.size == 1 else world.fabric
         if compiled is None:
@@ -129,7 +134,7 @@ class Steps:
         """Fetch this process's share of the records at ``indices``."""
         share, whole = self.world.share(len(indices)), len(indices)
         indices = indices[share]
-        images = self.members.images[indices]
+        images = self._images[indices]
         if self.config.augment:
             images = crop_and_flip(images, augmentation, share, whole)
         images = images.to(self.fabric.device, memory_format=self.memory_format)
