@@ -31,7 +31,7 @@ def test_a_small_study_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.Monk
     assert [row["name"] for row in found["rows"]] == [MATCHED, "no decay 0"]
     assert json.loads((tmp_path / "study.json").read_text())["rows"] == found["rows"]
     table = (tmp_path / "study.md").read_text()
-    for words in (MATCHED, "no decay 0", "mislabelled", "noise on, 2 draws, mean logit", "shadow-adaptive"):
+    for words in (MATCHED, "no decay 0", "mislabelled", "| 2 draws |", "`shadow-adaptive` | mean logit"):
         assert words in table
     monkeypatch.setattr("resperturb.training.loop._train", lambda *_: pytest.fail("it was trained before"))
     assert run_study(tmp_path, jobs=1, shadows=4) == found

@@ -1,0 +1,67 @@
+"""How long the audit scores records, once the models have answered: random answers, every attack, no training.
+
+python benchmarks/scoring.py --records 50000 --shadows 64
+"""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+
+from resperturb.attacks.catalogue import Evidence, ShadowStatistics, attacks_on, views
+from resperturb.attacks.signals import Query, Signals
+
+
+def answers(rng: np.random.Generator, records: int, averages: tuple[int, ...]) -> Signals:
+    """Make up what a model answers about so many records."""
+    shape = records, max(averages)
+
+    def averaged() -> np.ndarray:
+        return rng.standard_normal((records, len(averages)), dtype=np.float32)
+
+    return Signals(
+        averages,
+        confidence=rng.standard_normal(shape, dtype=np.float32),
+        correct=rng.random(shape) < 0.8,
+        mean_confidence=averaged(),
+        highest=averaged(),
+        entropy=averaged(),
+        modified_entropy=averaged(),
+    )
+
+
+def main() -> None:
+    """Print seconds and memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=50_000)
+    parser.add_argument("--shadows", type=int, default=64)
+    parser.add_argument("--draws", type=int, default=16, help="how many times every record was asked")
+    given = parser.parse_args()
+    query = Query("noise on", tuple(sorted({1, given.draws})))
+    seen, rng = views([query]), np.random.default_rng(0)
+    statistics = ShadowStatistics.empty(seen, given.records)
+    taking_in = 0.0
+    for number in range(given.shadows):
+        asked = {"noise on": answers(rng, given.records, query.averages)}
+        members = rng.random(given.records) < 0.5
+        began = time.perf_counter()
+        statistics.add(asked, members)
+        taking_in += time.perf_counter() - began
+        if number == 0:
+            first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"{given.records:,} records, {given.shadows} shadows, {given.draws} draws")
+    print(f"taking in the shadows' answers: {taking_in:.1f} s")
+    evidence = Evidence(
+        {"noise on": answers(rng, given.records, query.averages)}, statistics, given.records * 9 // 10
+    )
+    for attack in attacks_on(seen, given.shadows):
+        began = time.perf_counter()
+        attack.method.score(evidence, attack.view)
+        print(f"{attack.key}: {time.perf_counter() - began:.2f} s")
+    last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"peak memory: {first / 1024:.0f} MB after one shadow, {last / 1024:.0f} MB in the end")
+
+
+if __name__ == "__main__":
+    main()
