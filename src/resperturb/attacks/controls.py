@@ -10,7 +10,7 @@ from typing import Any
 
 from resperturb.errors import UsageError
 from resperturb.perturbation import strategy_to_dict
-from resperturb.training.config import SCHEDULES, TrainConfig
+from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
 
 
@@ -29,10 +29,11 @@ class Control:
 
 
 def _stop_early(target: TrainConfig, share: float) -> dict[str, Any]:
-    """Train the first epochs only: those before the learning rate drops, so a constant one is what they have."""
-    shares = SCHEDULES[target.schedule][1]
-    constant = target.epochs * (shares[0] if shares else 0.5)
-    return {"epochs": max(1, round(share * constant)), "schedule": "constant"}
+    """Train for fewer epochs, and lower the learning rate in time.
+
+    Cut off before it is lowered, a network is good in one epoch and bad in the next, and so are its shadows.
+    """
+    return {"epochs": max(1, round(share * target.epochs))}
 
 
 def _ensemble(target: TrainConfig, networks: float) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def _ensemble(target: TrainConfig, networks: float) -> dict[str, Any]:
 
 
 CONTROLS: tuple[Control, ...] = (
-    Control("early stopping", (1.0, 0.7, 0.4, 0.2), _stop_early),
+    Control("early stopping", (0.8, 0.6, 0.4, 0.2), _stop_early),
     Control("weight decay", (1e-3, 5e-3, 2e-2), lambda target, value: {"weight_decay": value}),
     Control("dropout", (0.2, 0.5, 0.8), lambda target, value: {"dropout": value}),
     Control("label smoothing", (0.1, 0.3, 0.6), lambda target, value: {"label_smoothing": value}),
