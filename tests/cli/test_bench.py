@@ -38,7 +38,9 @@ def test_all_ways_are_measured_and_put_in_relation(measured: tuple[Path, str]) -
     assert network["milliseconds"].keys() == {name for name in WAYS if not name.endswith("compiled")}
     assert all(value > 0 for value in network["milliseconds"].values())
     assert network["plain"] in ("plain_eager", "plain_channels_last")
-    assert result["ratios"] == pytest.approx(ratios(network["milliseconds"]))
+    for name, ratio in result["ratios"].items():
+        low, high = network["quartiles"][name]
+        assert low <= ratio <= high
     assert result["quick"]
 
 

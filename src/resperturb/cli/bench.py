@@ -36,7 +36,7 @@ def bench(
     larger: Annotated[str, typer.Option(help="A second, larger network; 'none' for none.")] = "resnet20",
     batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
     image_size: Annotated[int, typer.Option(min=1, help="Pixels a side.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each way; the second network has a third of it.")] = 21,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, of about a second for each way.")] = 21,
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads; one for each core.")] = None,
     quick: Annotated[
         bool,

@@ -1,8 +1,9 @@
 """What privacy costs in time and memory: every way to train, on one network and one machine, side by side.
 
-Times are medians of steps that take turns, so that whatever else the machine does falls on all of them alike; only
-their ratios mean anything elsewhere. *Plain* is a loop that a person writes by hand, in the fastest of three ways: as
-it is, with the channels last, or compiled as well. The memory of each way is measured in a process of its own.
+The ways take turns, step by step, so that whatever else the machine does falls on all of them alike. A ratio is the
+median, over rounds, of the ratio within a round; only ratios mean anything elsewhere. *Plain* is a loop that a person
+writes by hand, in the fastest of three ways: as it is, with the channels last, or compiled as well. Memory is
+measured in a process of its own for each way.
 """
 
 import json
@@ -35,7 +36,9 @@ from resperturb.training.steps import Steps, build_model
 
 CLASSES = 10
 PREDICTED = 512
-STEPS_A_TURN = 3
+# In a round every way takes about so long: quick ones take many steps, since their percents are soon lost in noise.
+SECONDS_A_ROUND = 1.0
+FEWEST_STEPS, MOST_STEPS = 2, 12
 # What we want to reach; None where the number is only to be known.
 TARGETS: dict[str, float | None] = {
     "trainer_over_plain": 1.02,
@@ -264,14 +267,14 @@ def _measure_network(setting: Setting, rounds: int, memory: bool, on_update: Cal
         "prediction_plain": prediction,
         "milliseconds": {name: 1000 * value for name, value in medians.items()},
         "megabytes": megabytes,
-        "ratios": ratios(medians),
+        "ratios": {name: statistics.median(turn[name] for turn in per_turn) for name in TARGETS},
         "quartiles": {name: _quartiles([turn[name] for turn in per_turn]) for name in TARGETS},
         "memory_ratios": ratios(megabytes, plain, prediction) if megabytes else {},
     }
 
 
 def measure_times(setting: Setting, rounds: int, on_update: Callable[[str], None]) -> dict[str, list[float]]:
-    """Time the ways in turns, in another order every round; returns seconds a step, one entry a round."""
+    """Time the ways in turns, in another order every round; returns the median seconds a step of every round."""
     with _threads(setting.threads), _room_for_compiled_networks(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         works = {}
@@ -280,16 +283,32 @@ def measure_times(setting: Setting, rounds: int, on_update: Callable[[str], None
             works[name] = WAYS[name][1](setting)
             works[name].step()
             works[name].step()
+        turns = [name for name, work in works.items() for _ in range(steps_a_round(_seconds(work)))]
         times: dict[str, list[float]] = {name: [] for name in works}
         shuffle = random.Random(0)
         for turn in range(rounds):
             on_update(f"{setting.model}: round {turn + 1} of {rounds}")
-            for name in shuffle.sample(list(works), len(works)):
-                start = time.perf_counter()
-                for _ in range(STEPS_A_TURN):
-                    works[name].step()
-                times[name].append((time.perf_counter() - start) / STEPS_A_TURN)
+            taken: dict[str, list[float]] = {name: [] for name in works}
+            for name in shuffle.sample(turns, len(turns)):
+                taken[name].append(_seconds(works[name]))
+            for name, seconds in taken.items():
+                times[name].append(statistics.median(seconds))
     return times
+
+
+def _seconds(work: Work) -> float:
+    start = time.perf_counter()
+    work.step()
+    return time.perf_counter() - start
+
+
+def steps_a_round(seconds: float) -> int:
+    """How many steps of so many seconds a way takes in a round.
+
+    >>> steps_a_round(0.01), steps_a_round(0.25), steps_a_round(5.0)
+    (12, 4, 2)
+    """
+    return max(FEWEST_STEPS, min(MOST_STEPS, round(SECONDS_A_ROUND / seconds)))
 
 
 def ratios(costs: Mapping[str, float], plain: str | None = None, prediction: str | None = None) -> dict[str, float]:
