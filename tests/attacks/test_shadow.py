@@ -86,6 +86,20 @@ def test_an_attack_network_that_cannot_learn_is_an_error_not_privacy(monkeypatch
         shadow.fit_attack(members, outsiders, seed=1)
 
 
+def test_a_start_that_ends_with_one_answer_for_everybody_is_not_the_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fit_once, dead = shadow._fit_once, torch.nn.Linear(3, 2)
+    torch.nn.init.zeros_(dead.weight)
+    monkeypatch.setattr(shadow, "_fit_once", lambda *given: dead if given[-1] == 0 else fit_once(*given))
+    features = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
+    # A difference smaller than the margin: a dead network would pass for one that has learned all there is.
+    network = shadow.fit_attack(features[:200] + 0.005, features[200:], seed=0)
+    assert len(np.unique(shadow.membership(network, features))) > 1
+    monkeypatch.setattr(shadow, "_fit_once", lambda *given: dead)
+    assert shadow.fit_attack(features, features, seed=0) is dead
+
+
 def test_no_difference_gives_an_auc_of_one_half() -> None:
     generator = torch.Generator().manual_seed(1)
     features = torch.rand(4000, 3, generator=generator).sort(dim=1, descending=True).values

@@ -88,6 +88,7 @@ def table_figure(result: dict[str, Any]) -> "Figure":
         left.set_ylim(-0.6, len(rows) - 0.4)
         handles, labels = [], []
         for axes in (left, right):
+            axes.locator_params(axis="x", nbins=5)  # numbers of three decimals need room
             axes.grid(axis="y", visible=False)
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.append(handle)
