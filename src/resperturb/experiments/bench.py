@@ -196,8 +196,8 @@ WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
     "additive": ("resperturb, additive", lambda s: _trainer(s, **_ADDITIVE)),
     "multiplicative": ("resperturb, multiplicative", lambda s: _trainer(s, **_MULTIPLICATIVE)),
     "en5": ("resperturb, En5 additive", lambda s: _trainer(s, **_ADDITIVE, model=f"en5-{s.model}")),
-    "dpsgd": ("resperturb, DP-SGD (hooks)", _dpsgd),
-    "dpsgd_ghost": ("Opacus, DP-SGD (ghost)", _ghost),
+    "dpsgd": ("DP-SGD (hooks)", _dpsgd),
+    "dpsgd_ghost": ("DP-SGD (ghost)", _ghost),
     "prediction_plain_eager": ("prediction by hand", lambda s: _plain_prediction(s, "eager")),
     "prediction_plain_channels_last": (
         "prediction by hand, channels last",

@@ -18,6 +18,8 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
     names = [name for name in networks[0]["milliseconds"] if not name.startswith("prediction")]
     with paper_style():
         figure = Figure(figsize=(PAGE, 0.9 + 0.26 * len(names)))
+        layout: Any = figure.get_layout_engine()
+        layout.set(w_pad=0.08)  # letters are wider where it is saved
         panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for axes, network in zip(panels, networks, strict=True):
             plain = network["milliseconds"][network["plain"]]
@@ -27,9 +29,9 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
             axes.axvline(1, color=GREY, linestyle=":", zorder=0)
             axes.grid(axis="y", visible=False)
             axes.set_xlim(0, 1.15 * max(values))
-            axes.set_xlabel("time of a step / plain")
             size = network["image_size"]
-            axes.set_title(f"{network['model']}, {size}x{size}, batch {network['batch_size']}: plain {plain:.0f} ms")
+            axes.set_xlabel(f"time of a step / plain ({network['batch_size']} images of {size}x{size})")
+            axes.set_title(f"{network['model']}: plain {plain:.0f} ms")
         panels[0].invert_yaxis()
         figure.draw_without_rendering()  # the first layout does not know yet how long the names are
     return figure
