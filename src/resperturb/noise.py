@@ -189,17 +189,12 @@ def _normal_of(
     return standard_normal(like, source.next_key(training), compiled=True)
 
 
-@torch.library.register_fake("resperturb::normal_of")  # type: ignore[untyped-decorator]
-def _(
-    ticket: Tensor,
-    card: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dtype: torch.dtype,
-    device: torch.device,
-    training: bool,
-) -> Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype, device=device)
+torch.library.register_fake(
+    "resperturb::normal_of",
+    lambda ticket, card, size, stride, dtype, device, training: torch.empty_strided(
+        size, stride, dtype=dtype, device=device
+    ),
+)
 
 
 @torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))

@@ -60,9 +60,10 @@ def predict_draws(
     compiled: bool | None = None,
 ) -> Iterator[Tensor]:
     """Yield the logits of uint8 ``images`` once for every draw of the noise."""
-    if compiled is None:
-        compiled = len(images) * draws >= ANSWERS_WORTH_COMPILING and has_compiler()
     device = next(model.parameters()).device
+    if compiled is None:
+        many = len(images) * draws >= ANSWERS_WORTH_COMPILING
+        compiled = many and device.type == "cpu" and has_compiler()  # a GPU needs another compiler
     was_training = model.training
     model.eval()
     try:
