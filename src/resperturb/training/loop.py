@@ -33,8 +33,10 @@ from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, create_run, environment
 from resperturb.training.steps import Steps, uncompiled
 
-# How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free.
+# How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
+# few training images that is less often, so that four are trained on for each that is looked at.
 TEST_EVALUATIONS = 5
+TRAINED_ON_PER_LOOK = 4
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str,
     if progress.seen:  # DP-SGD may, rarely, draw nothing but empty batches from a few records
         metrics["loss"] = progress.loss_sum / progress.seen
         metrics["train_accuracy"] = progress.correct / progress.seen
-    if (epoch + 1) % max(1, config.epochs // TEST_EVALUATIONS) == 0:
+    if (epoch + 1) % epochs_between_looks(config.epochs, len(steps.members), len(inputs.test)) == 0:
         metrics["test_accuracy"] = measure(steps.model, inputs.test, config, draws=1)
     progress.start_epoch(epoch + 1)
     progress.guarantee = steps.guarantee(progress)
@@ -201,6 +203,16 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str,
         metrics["epsilon"] = progress.guarantee["epsilon"]
     progress.history.append(metrics)
     return metrics
+
+
+def epochs_between_looks(epochs: int, members: int, test: int) -> int:
+    """Give the number of epochs after which the test accuracy is measured again.
+
+    >>> epochs_between_looks(100, members=12_500, test=10_000), epochs_between_looks(20, members=2_500, test=10_000)
+    (20, 20)
+    """
+    looks = epochs * members // (TRAINED_ON_PER_LOOK * test)
+    return max(1, epochs // min(TEST_EVALUATIONS, max(1, looks)))
 
 
 def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> float:
@@ -212,7 +224,8 @@ def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int)
 
 def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progress: Progress, draws: int) -> None:
     train_accuracy = measure(model, members, run.config, draws)
-    test_accuracy = measure(model, inputs.test, run.config, draws)
+    seen = progress.history[-1].get("test_accuracy") if draws == 1 else None
+    test_accuracy = measure(model, inputs.test, run.config, draws) if seen is None else seen
     weights.save(model, run.model_path)
     result = {
         "train_accuracy": train_accuracy,
