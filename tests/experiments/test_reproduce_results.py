@@ -131,6 +131,14 @@ def test_the_page_puts_both_numbers_the_preset_and_the_notes_side_by_side(tmp_pa
     assert "core-hours" in text
 
 
+def test_the_page_counts_the_claims_that_hold(tmp_path: Path) -> None:
+    verdicts = ("holds", "fails (one seed)", "holds (one seed)", "open")
+    claims = [{"text": "Noise helps.", "verdict": verdict} for verdict in verdicts]
+    results.save(tmp_path, {**table_result(), "claims": claims})
+    write_page(tmp_path / "page.md", tmp_path, results.load_all(tmp_path))
+    assert "of 4 claims 2 hold, 1 fails, 1 is open |" in (tmp_path / "page.md").read_text()
+
+
 def test_the_page_is_the_same_from_the_same_results(tmp_path: Path) -> None:
     results.save(tmp_path, table_result())
     pages = []

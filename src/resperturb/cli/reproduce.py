@@ -233,20 +233,23 @@ def _show_results(console: Any, payload: dict[str, Any]) -> None:
             console.print(f"{name}: {result.get('verdict', 'see the page')}", soft_wrap=True)
             continue
         table = Table(title=f"{name}: {result['title']}", title_justify="left")
-        for heading in ("row", "AUC (paper)", "adaptive", "audit", "train (paper)", "test (paper)", "verdict"):
+        audited = any(row.get("audit") for row in rows)
+        more = ("adaptive", "audit") if audited else ()
+        for heading in ("row", "AUC (paper)", *more, "train (paper)", "test (paper)"):
             table.add_column(heading)
         for row in rows:
             audit = row.get("audit") or {}
+            strongest = f"{audit['auc']:.3f}" if "auc" in audit else ""
             table.add_row(
                 row["name"],
                 _beside(row, "auc"),
-                _beside(row, "adaptive_auc"),
-                f"{audit['auc']:.3f}" if "auc" in audit else "",
+                *((_beside(row, "adaptive_auc"), strongest) if audited else ()),
                 _beside(row, "train_accuracy"),
                 _beside(row, "test_accuracy"),
-                row["verdict"],
             )
         console.print(table)
+        for row in rows:
+            console.print(f"  {row['name']}: {row['verdict']}", soft_wrap=True)
         for claim in result.get("claims", ()):
             console.print(f"  {claim['verdict']}: {claim['text']}", soft_wrap=True)
     for failure in payload["failures"].values():

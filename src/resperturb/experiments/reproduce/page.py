@@ -13,6 +13,7 @@ from resperturb.experiments.reproduce.results import TOLERANCE
 from resperturb.files import write_bytes
 
 NOTES = "notes.md"
+_CLAIMS = {"holds": ("holds", "hold"), "fails": ("fails", "fail"), "open": ("is open", "are open")}
 
 _TOP = f"""# The paper, reproduced
 
@@ -72,11 +73,10 @@ def _overview(found: Mapping[str, dict[str, Any]]) -> str:
             lines.append(f"| [{experiment.id}](#{experiment.id}) | {experiment.place} | | | not measured yet |")
             continue
         rows = [row for row in result.get("rows", ()) if row.get("paper")]
-        if not rows:
-            text = result.get("verdict", "see below")
+        if not rows or result.get("claims"):
             lines.append(
                 f"| [{experiment.id}](#{experiment.id}) | {experiment.place} | see below | "
-                f"{result['preset']} | {text} |"
+                f"{result['preset']} | {_summary(result)} |"
             )
         for row in rows:
             lines.append(
@@ -85,6 +85,26 @@ def _overview(found: Mapping[str, dict[str, Any]]) -> str:
             )
     lines += ["", "Numbers are AUC of the paper's attack / training accuracy / test accuracy; of `budgets`, epsilon."]
     return "\n".join(lines)
+
+
+def _summary(result: dict[str, Any]) -> str:
+    """Say in one sentence what came out of an experiment as a whole."""
+    if "verdict" in result:
+        return str(result["verdict"])
+    if result.get("claims"):
+        verdicts = [str(claim["verdict"]).split()[0] for claim in result["claims"]]
+        counts = [(verdicts.count(word), forms) for word, forms in _CLAIMS.items() if word in verdicts]
+        counted = ", ".join(f"{count} {forms[count > 1]}" for count, forms in counts)
+        return f"of {len(verdicts)} claims {counted}" if len(verdicts) > 1 else f"its claim {_CLAIMS[verdicts[0]][0]}"
+    rows = [row for row in result.get("rows", ()) if "auc" in row["measured"]]
+    if "theorem" in result and len(rows) > 1:
+        gaps = [row["measured"]["gap"]["mean"] for row in rows]
+        predicted = list((result["theorem"]["predicted_gap"] or {}).values())
+        return f"the gap falls from {gaps[0]:.3f} to {gaps[-1]:.3f}, by the theorem's factor to {predicted[-1]:.3f}"
+    if not rows:
+        return "see below"
+    low, high = (choose(rows, key=lambda row: row["measured"]["auc"]["mean"]) for choose in (min, max))
+    return " to ".join(f"AUC {r['measured']['auc']['mean']:.3f} ({r['data']}, {r['name']})" for r in (low, high))
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -118,7 +138,7 @@ def _section(result: dict[str, Any], link: str, results: Path) -> str:
     elif rows and result["kind"] != "roc":
         parts.append(_rows(rows, with_audit=any(row.get("audit") for row in rows)))
     if "theorem" in result:
-        parts.append(_theorem(result["theorem"]))
+        parts.append(_theorem(result["theorem"], rows))
     if result.get("claims"):
         parts.append("\n".join(f"- *{claim['verdict']}*: {claim['text']}" for claim in result["claims"]))
     if "verdict" in result:
@@ -189,11 +209,12 @@ def _budgets(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", *more])
 
 
-def _theorem(theorem: dict[str, Any]) -> str:
-    lines = ["| gamma | R(G)/R(F) | predicted gap |", "|---|---|---|"]
+def _theorem(theorem: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    lines = ["| gamma | R(G)/R(F) | predicted gap | measured gap |", "|---|---|---|---|"]
     predicted = theorem["predicted_gap"] or {}
+    measured = {f"{row['gamma'] or 0:g}": row["measured"].get("gap") for row in rows}
     for gamma, ratio in theorem["ratios"].items():
-        lines.append(f"| {gamma} | {ratio:.3f} | {_number(predicted.get(gamma))} |")
+        lines.append(f"| {gamma} | {ratio:.3f} | {_number(predicted.get(gamma))} | {_spread(measured.get(gamma))} |")
     return "\n".join(lines) + f"\n\nThe bound itself is {theorem['verdict']}"
 
 
