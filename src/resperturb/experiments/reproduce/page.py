@@ -93,6 +93,8 @@ def _summary(result: dict[str, Any]) -> str:
         return str(result["verdict"])
     if result.get("claims"):
         verdicts = [str(claim["verdict"]).split()[0] for claim in result["claims"]]
+        if verdicts[0] not in _CLAIMS:
+            return str(result["claims"][0]["verdict"])
         counts = [(verdicts.count(word), forms) for word, forms in _CLAIMS.items() if word in verdicts]
         counted = ", ".join(f"{count} {forms[count > 1]}" for count, forms in counts)
         return f"of {len(verdicts)} claims {counted}" if len(verdicts) > 1 else f"its claim {_CLAIMS[verdicts[0]][0]}"
