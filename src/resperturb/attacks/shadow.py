@@ -175,7 +175,8 @@ def _fit_once(features: Tensor, labels: Tensor, seed: int) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(features.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
+        hidden = nn.Linear(features.shape[1], HIDDEN)
+        network = nn.Sequential(hidden, nn.ReLU(), nn.Linear(HIDDEN, 2))
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     for _ in range(EPOCHS):
         for batch in torch.split(torch.randperm(len(labels), generator=generator), BATCH):
@@ -183,6 +184,8 @@ def _fit_once(features: Tensor, labels: Tensor, seed: int) -> nn.Module:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+        if bool((hidden(features) <= 0).all()):
+            break  # every neuron is dead, and no gradient will wake one again
     return network
 
 
