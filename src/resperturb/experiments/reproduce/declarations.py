@@ -323,7 +323,6 @@ TRIED = Experiment(
     title="What else was tried to meet Table III",
     place="not in the paper",
     kind="table",
-    size="table",
     cells=(
         Cell("cifar10", PLAIN, _CIFAR10),
         *(Cell("cifar10", _additive(gamma)) for gamma in (0.75, 1.5, 3.0)),
