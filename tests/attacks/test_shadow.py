@@ -78,7 +78,7 @@ def test_the_features_are_the_three_highest_probabilities_sorted() -> None:
 
 
 def test_an_attack_network_that_cannot_learn_is_an_error_not_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow, "LEARNING_RATE", 0.0)
+    monkeypatch.setattr(shadow, "LEARNING_RATES", (0.0,))
     monkeypatch.setattr(shadow, "TRIES", 1)
     outsiders = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
     members = outsiders + torch.tensor([0.9, 0.0, 0.0])
@@ -94,16 +94,27 @@ def test_a_start_that_ends_with_one_answer_for_everybody_is_not_the_last_word(
     monkeypatch.setattr(shadow, "_fit_once", lambda *given: dead if given[-1] == 0 else fit_once(*given))
     features = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
     # A difference smaller than the margin: a dead network would pass for one that has learned all there is.
-    network = shadow.fit_attack(features[:200] + 0.005, features[200:], seed=0)
+    network, _ = shadow.fit_attack(features[:200] + 0.005, features[200:], seed=0)
     assert len(np.unique(shadow.membership(network, features))) > 1
     monkeypatch.setattr(shadow, "_fit_once", lambda *given: dead)
-    assert shadow.fit_attack(features, features, seed=0) is dead
+    with pytest.raises(ResperturbError, match="did not learn"):
+        shadow.fit_attack(features, features, seed=0)
+
+
+def test_where_every_start_dies_at_the_rate_of_the_paper_a_smaller_one_is_taken_and_told() -> None:
+    generator = torch.Generator().manual_seed(0)
+    members, outsiders = (
+        shadow.top_probabilities(torch.randn(6000, 10, generator=generator) * scale) for scale in (2.1, 2.0)
+    )
+    network, learning_rate = shadow.fit_attack(members, outsiders, seed=0)
+    assert learning_rate < shadow.LEARNING_RATES[0]
+    assert auc(shadow.membership(network, members), shadow.membership(network, outsiders)) > 0.5
 
 
 def test_no_difference_gives_an_auc_of_one_half() -> None:
     generator = torch.Generator().manual_seed(1)
     features = torch.rand(4000, 3, generator=generator).sort(dim=1, descending=True).values
-    network = shadow.fit_attack(features[:1000], features[1000:2000], seed=0)
+    network, _ = shadow.fit_attack(features[:1000], features[1000:2000], seed=0)
     members, outsiders = (shadow.membership(network, part) for part in (features[2000:3000], features[3000:]))
     # The standard error of the AUC of 1000 against 1000 is 0.013.
     assert auc(members, outsiders) == pytest.approx(0.5, abs=0.05)

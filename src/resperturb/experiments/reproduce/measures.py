@@ -9,7 +9,7 @@ from typing import Any
 
 from resperturb.attacks.audit import Settings, audit
 from resperturb.attacks.outcome import load_scores, measures, roc_points, save_outcome
-from resperturb.attacks.shadow import shadow_attack
+from resperturb.attacks.shadow import attack_by_shadow
 from resperturb.errors import ResperturbError
 from resperturb.experiments.reproduce.declarations import DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
 from resperturb.experiments.reproduce.presets import STAND_IN, Preset, reduction
@@ -18,7 +18,9 @@ from resperturb.training.config import DataConfig
 from resperturb.training.inputs import fingerprint, load_inputs
 from resperturb.training.run import Run
 
-SCHEMA = 1
+# Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
+ATTACK_SCHEMA = 2
+AUDIT_SCHEMA = 1
 ROC_POINTS = 120
 
 
@@ -63,17 +65,18 @@ def measure_attack(name: str, target: Run, shadow: Run) -> dict[str, Any]:
     ``{"why": ...}`` stands for an attack that could not be made, as with a shadow that learned nothing.
     """
     key = f"reproduce-{name}"
-    kept = _kept(target.path / "attacks" / f"{key}.json", shadow=shadow.config.digest)
+    asked = {"schema": ATTACK_SCHEMA, "shadow": shadow.config.digest}
+    kept = _kept(target.path / "attacks" / f"{key}.json", **asked)
     if kept is not None:
         try:
             return {**kept, "roc": _roc(target, key)}
         except ResperturbError:
             pass  # its scores are damaged: attack again
     try:
-        scores = shadow_attack(target, shadow)
+        scores, learning_rate = attack_by_shadow(target, shadow)
     except ResperturbError as error:
         return {"why": str(error)}
-    summary = {"schema": SCHEMA, "attack": name, "shadow": shadow.config.digest, **measures(scores)}
+    summary = {**asked, "attack": name, "attack_learning_rate": learning_rate, **measures(scores)}
     save_outcome(target.path, key, scores, summary)
     return {**summary, "roc": _roc(target, key)}
 
@@ -82,7 +85,12 @@ def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
     """Audit the target, once, and keep what the strongest attack on its records found; the shadows are trained."""
     path = target.path / "reproduce-audit.json"
     shadows = preset.shadows_of(target.config.dpsgd is not None)
-    asked = {"shadows": shadows, "draws": list(preset.draws), "resamples": preset.resamples}
+    asked = {
+        "schema": AUDIT_SCHEMA,
+        "shadows": shadows,
+        "draws": list(preset.draws),
+        "resamples": preset.resamples,
+    }
     kept = _kept(path, **asked)
     if kept is not None:
         return kept
@@ -95,7 +103,6 @@ def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
     record = strongest["by_kind"]["record"]
     low = record["tpr_at_fpr"].get("0.01", {})
     summary = {
-        "schema": SCHEMA,
         **asked,
         "attacks": len(found["attacks"]),
         "strongest": f"{strongest['attack']}, {strongest['view']}",
@@ -116,7 +123,7 @@ def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
 
 def kept_audit(target: Run) -> dict[str, Any] | None:
     """The audit that was made of a target, if one was."""
-    return _kept(target.path / "reproduce-audit.json")
+    return _kept(target.path / "reproduce-audit.json", schema=AUDIT_SCHEMA)
 
 
 def describe_data(name: str, size: Size, preset: Preset) -> dict[str, Any]:
@@ -173,6 +180,6 @@ def _kept(path: Path, **asked: Any) -> dict[str, Any] | None:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+    if not isinstance(content, dict):
         return None
     return content if all(content.get(key) == value for key, value in asked.items()) else None
