@@ -7,6 +7,10 @@ class ResperturbError(Exception):
     exit_code = 1
 
 
+class BusyError(ResperturbError):
+    """Another process is at it; later this may work."""
+
+
 class UsageError(ResperturbError, ValueError):
     """The request itself is wrong: a bad parameter, a missing file, an unknown name.
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.cli import app
-from resperturb.experiments.reproduce import declarations, presets
+from resperturb.experiments.reproduce import declarations, presets, results
 from resperturb.experiments.reproduce.declarations import EXPERIMENTS
 from resperturb.experiments.reproduce.presets import PRESETS, Scale
 
@@ -99,7 +99,8 @@ def test_without_its_data_an_experiment_says_what_it_needs(
 
 
 def test_a_smoke_test_does_not_overwrite_real_results(tmp_path: Path) -> None:
-    (tmp_path / "mnist-table.json").write_text('{"schema": 1, "preset": "cpu", "id": "mnist-table"}')
+    heading = results.heading(declarations.BY_ID["mnist-table"], presets.PRESETS["cpu"])
+    (tmp_path / "mnist-table.json").write_text(json.dumps(heading))
     _, _, error = invoke("run", "mnist-table", "--results", tmp_path, "--runs", tmp_path / "runs")
     assert "better than quick" in str(error)
     assert not (tmp_path / "runs").exists()

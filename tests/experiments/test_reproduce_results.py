@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from resperturb.errors import UsageError
@@ -25,7 +26,7 @@ def table_result(preset: str = "cpu", auc: float = 0.61) -> dict[str, Any]:
         "thresholds": None, "roc": None, "seeds": [0], "seeds_wanted": 3, "runs": ["0" * 16], "why": [],
         "audit": None,
     }  # fmt: skip
-    row["verdict"] = results.verdict(row["paper"], row["measured"], preset)  # type: ignore[arg-type]
+    row["verdict"] = results.verdict(row["paper"], row["measured"], preset, reduced=True)  # type: ignore[arg-type]
     data = {
         "name": "cifar10", "shown": "CIFAR10", "fingerprint": "f" * 16, "training_images": 50_000,
         "a_quarter": 12_500, "test_images": 10_000, "groups": None, "reduced": "20 epochs instead of 200",
@@ -39,52 +40,75 @@ def table_result(preset: str = "cpu", auc: float = 0.61) -> dict[str, Any]:
     [
         (0.509, 0.0, 1, True),  # within the fixed tolerance
         (0.511, 0.0, 1, False),
-        (0.535, 0.009, 1, True),  # 0.01 + 2 * 0.009 * sqrt 2 = 0.0355
+        (0.534, 0.009, 1, True),  # 0.01 + 1.96 * 0.009 * sqrt 2 = 0.0349
         (0.536, 0.009, 1, False),
-        (0.535, 0.009, 4, False),  # four seeds: 0.01 + 2 * 0.009 * sqrt 1.25 = 0.0301
+        (0.541, 0.009, 4, True),  # four seeds: 0.01 + 3.18 * 0.009 * sqrt 1.25 = 0.0420
+        (0.543, 0.009, 4, False),
     ],
 )
 def test_a_number_agrees_within_the_stated_tolerance(mean: float, error: float, count: int, agrees: bool) -> None:
-    found = results.verdict({"auc": 0.5}, {"auc": measured(mean, error, count)}, "paper")
-    assert (found == "agrees") is agrees
+    found = results.verdict({"auc": 0.5}, {"auc": measured(mean, error, count)}, "paper", reduced=False)
+    assert found.startswith("agrees") is agrees
+    assert ("(one seed)" in found) is (count == 1)
     assert agrees or f"AUC {mean:.3f} against 0.500" in found
 
 
 def test_one_number_that_differs_is_enough() -> None:
     found = results.verdict(
-        {"auc": 0.5, "test_accuracy": 0.7}, {"auc": measured(0.5), "test_accuracy": measured(0.6)}, "paper"
+        {"auc": 0.5, "test_accuracy": 0.7},
+        {"auc": measured(0.5), "test_accuracy": measured(0.6)},
+        "paper",
+        reduced=False,
     )
-    assert found == "differs: test accuracy 0.600 against 0.700"
+    assert found == "differs (one seed): test accuracy 0.600 against 0.700"
 
 
 def test_a_smoke_test_is_never_compared() -> None:
-    assert results.verdict({"auc": 0.5}, {"auc": measured(0.5)}, "quick").startswith("smoke test")
+    assert results.verdict({"auc": 0.5}, {"auc": measured(0.5)}, "quick", reduced=True).startswith("smoke test")
 
 
 def test_reduced_settings_are_named() -> None:
-    assert "reduced settings" in results.verdict({"auc": 0.5}, {"auc": measured(0.5)}, "cpu")
-    assert "reduced settings" in results.verdict({"auc": 0.5}, {"auc": measured(0.9)}, "cpu")
+    assert "reduced settings" in results.verdict({"auc": 0.5}, {"auc": measured(0.5)}, "cpu", reduced=True)
+    assert "reduced settings" in results.verdict({"auc": 0.5}, {"auc": measured(0.9)}, "cpu", reduced=True)
+    # The paper's settings on a subset of its images are not the paper's.
+    assert "reduced settings" in results.verdict({"auc": 0.5}, {"auc": measured(0.9)}, "paper", reduced=True)
 
 
 def test_what_was_not_measured_agrees_with_nothing() -> None:
-    assert results.verdict({"auc": 0.5}, {}, "paper") == "not measured: AUC"
+    assert results.verdict({"auc": 0.5}, {}, "paper", reduced=False) == "not measured: AUC"
 
 
-def test_a_claim_needs_more_than_two_errors() -> None:
-    low, near, far = (measured(mean, 0.01, 2) for mean in (0.5, 0.519, 0.521))  # 2 * 0.01 * sqrt(1/2 + 1/2) = 0.02
-    assert results.claim_verdict(low, near) == "open"
-    assert results.claim_verdict(low, far) == "holds"
-    assert results.claim_verdict(far, low) == "fails"
+@pytest.mark.parametrize(("seeds", "quantile"), [(2, 4.303), (3, 2.776), (20, 2.024)])  # Student, 2 (n - 1)
+def test_a_claim_needs_the_more_errors_the_fewer_the_seeds(seeds: int, quantile: float) -> None:
+    enough = quantile * 0.01 * (2 / seeds) ** 0.5
+    low, near, far = (measured(0.5 + more, 0.01, seeds) for more in (0.0, enough - 1e-4, enough + 1e-4))
+    assert results.claim_verdict(low, near, reduced=False) == "open"
+    assert results.claim_verdict(low, far, reduced=False) == "holds"
+    assert results.claim_verdict(far, low, reduced=False) == "fails"
 
 
 def test_a_claim_on_one_training_says_so() -> None:
-    assert results.claim_verdict(measured(0.5, 0.01), measured(0.7, 0.01, 3)) == "holds (one seed)"
-    assert results.claim_verdict(measured(0.5, 0.01), measured(0.5, 0.01)) == "open (one seed)"
+    once = measured(0.5, 0.01)
+    assert results.claim_verdict(once, measured(0.7, 0.01, 3), reduced=False) == "holds (one seed)"
+    assert results.claim_verdict(once, measured(0.5, 0.01), reduced=True) == "open at reduced settings (one seed)"
 
 
-def test_more_seeds_settle_a_claim() -> None:
-    one, other = measured(0.5, 0.01, 4), measured(0.52, 0.01, 4)
-    assert results.claim_verdict(one, other) == "holds"
+def test_chance_alone_settles_about_one_claim_in_twenty() -> None:
+    draws = np.random.default_rng(0).normal(0.5, 0.02, size=(2000, 2, 3))
+    pairs = ([spread(list(three), 0.0).to_dict() for three in pair] for pair in draws)
+    found = [results.claim_verdict(lower, higher, reduced=False) for lower, higher in pairs]
+    # The standard error of the share is 0.005.
+    assert sum(verdict != "open" for verdict in found) / len(found) == pytest.approx(0.05, abs=0.02)
+
+
+def test_a_result_with_more_seeds_or_audits_is_not_replaced_by_one_with_fewer(tmp_path: Path) -> None:
+    one, two = table_result(), table_result()
+    two["rows"][0]["seeds"] = [0, 1]
+    results.save(tmp_path, two)
+    assert results.has_more(tmp_path, one)
+    assert not results.has_more(tmp_path, two)
+    one["data"][0]["reduced"] = "made at other settings"
+    assert not results.has_more(tmp_path, one)
 
 
 def test_the_spread_is_over_seeds_once_there_are_several() -> None:
@@ -103,7 +127,9 @@ def test_a_lesser_preset_does_not_overwrite_a_better_one(tmp_path: Path) -> None
     assert kept["preset"] == "paper"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "preset": "huge"}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "preset": "cpu"}', '{"schema": 1, "preset": "huge"}']
+)
 def test_a_damaged_result_is_as_good_as_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "cifar10-table.json").write_text(content)
     assert results.load(tmp_path, "cifar10-table") is None
@@ -132,11 +158,11 @@ def test_the_page_puts_both_numbers_the_preset_and_the_notes_side_by_side(tmp_pa
 
 
 def test_the_page_counts_the_claims_that_hold(tmp_path: Path) -> None:
-    verdicts = ("holds", "fails (one seed)", "holds (one seed)", "open")
+    verdicts = ("not measured", "holds", "fails (one seed)", "holds (one seed)", "open")
     claims = [{"text": "Noise helps.", "verdict": verdict} for verdict in verdicts]
     results.save(tmp_path, {**table_result(), "claims": claims})
     write_page(tmp_path / "page.md", tmp_path, results.load_all(tmp_path))
-    assert "of 4 claims 2 hold, 1 fails, 1 is open |" in (tmp_path / "page.md").read_text()
+    assert "of 5 claims 2 hold, 1 fails, 1 is open, 1 is not measured |" in (tmp_path / "page.md").read_text()
 
 
 def test_the_page_is_the_same_from_the_same_results(tmp_path: Path) -> None:

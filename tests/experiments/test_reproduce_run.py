@@ -1,8 +1,10 @@
 """Experiments really run, at the smallest size there is: shared, cached, repaired, interrupted."""
 
+import fcntl
 import json
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from resperturb.experiments.reproduce.plan import target_config
 from resperturb.experiments.reproduce.presets import PRESETS, Scale
 from resperturb.experiments.reproduce.results import Measured, load, save
 from resperturb.experiments.reproduce.runner import measure, require_data, run_experiments
-from resperturb.experiments.reproduce.status import status
+from resperturb.experiments.reproduce.status import is_complete, status
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
 
@@ -166,6 +168,21 @@ def test_a_training_that_diverges_does_not_stop_the_others(tmp_path: Path) -> No
     assert "diverged" in str(library.failure(bad))
 
 
+def test_a_training_that_another_process_is_at_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "SECONDS_BETWEEN_LOOKS", 0.05)
+    said: list[str] = []
+    library = Library(tmp_path, say=said.append)
+    path = tmp_path / library.bound(config()).digest
+    path.mkdir()
+    with (path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Timer(2.0, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
+        library.train([config()])
+    assert "another process" in said[0]
+    assert library.failures == {}
+    assert library.get(config()) is not None
+
+
 def test_a_row_that_could_not_be_trained_says_why(tmp_path: Path) -> None:
     bad = Variant(strategy="additive", gamma=0.5, changes=(("lr", 1e30),))
     kept: list[Measured] = []
@@ -218,6 +235,27 @@ def test_status_counts_what_is_done_and_learns_from_measured_times(
     assert after["experiments"][0]["complete"]
     assert after["measured_over_planned"]["all"] > 0
     assert after["seconds_left"] == 0.0
+
+
+def test_a_result_is_complete_only_with_the_seeds_audits_and_sizes_of_the_preset(
+    done: tuple[Library, Measured],
+) -> None:
+    table = small(attacks=("paper", "adaptive", "audit"))
+    assert not is_complete(table, done[1].result, TINY)
+    audited = {**done[1].result, "rows": [{**row, "audit": {"auc": 0.5}} for row in done[1].result["rows"]]}
+    assert is_complete(table, audited, TINY)
+    assert not is_complete(table, audited, replace(TINY, seeds=2))
+    sizes = [{**audited["data"][0], "reduced": "6 epochs instead of 200"}]
+    assert not is_complete(table, {**audited, "data": sizes}, TINY)
+    assert not is_complete(table, {**audited, "rows": []}, TINY)
+
+
+def test_status_survives_damaged_metrics(tmp_path: Path) -> None:
+    Library(tmp_path).train([config()])
+    (run,) = tmp_path.glob("*/result.json")
+    run.unlink()
+    (run.parent / "metrics.jsonl").write_text('{"epoch": 1, "lo')
+    assert status([small()], TINY, tmp_path, tmp_path, jobs=1)["done"] == 0
 
 
 def test_status_foresees_more_seeds_and_uses_every_job(done: tuple[Library, Measured], tmp_path: Path) -> None:

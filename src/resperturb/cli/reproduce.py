@@ -133,8 +133,10 @@ def show_status(
 
 @app.command("report")
 def report(
-    results: Annotated[Path, typer.Option("--results", help="Folder of the results.")] = Path("docs/results"),
-    page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path("docs/reproduction.md"),
+    preset: PresetOption = "quick",
+    runs: RunsOption = RUNS,
+    results: ResultsOption = None,
+    page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path("reproduction.md"),
     as_json: JsonOption = False,
 ) -> None:
     """Write the page "paper / measured / preset / verdict" from the results.
@@ -145,12 +147,16 @@ def report(
     """
     from resperturb.errors import UsageError
     from resperturb.experiments.reproduce.page import write_page
+    from resperturb.experiments.reproduce.presets import preset_named
     from resperturb.experiments.reproduce.results import load_all
 
-    found = load_all(results)
+    folder = _results(results, runs, preset_named(preset))
+    found = load_all(folder)
     if not found:
-        raise UsageError(f"there are no results in {results}; `resperturb reproduce run ID --results {results}`.")
-    write_page(page, results, found)
+        raise UsageError(
+            f"there are no results in {folder}; `resperturb reproduce run ID --preset {preset} --results {folder}`."
+        )
+    write_page(page, folder, found)
     payload = {"page": str(page), "results": {name: result["preset"] for name, result in found.items()}}
     emit(payload, as_json, lambda console: console.print(f"Wrote {page} from {len(found)} results.", soft_wrap=True))
 
@@ -170,7 +176,7 @@ def _run(
     from resperturb.experiments.reproduce.declarations import chosen
     from resperturb.experiments.reproduce.library import Library
     from resperturb.experiments.reproduce.presets import preset_named
-    from resperturb.experiments.reproduce.results import refuse_downgrade
+    from resperturb.experiments.reproduce.results import has_more, refuse_downgrade
     from resperturb.experiments.reproduce.runner import run_experiments
     from resperturb.training.fanout_local import local
 
@@ -183,12 +189,20 @@ def _run(
     kept: dict[str, dict[str, Any]] = {}
 
     def keep(experiment: "Experiment", measured: "Measured") -> None:
-        files = _keep(folder, measured)
+        if has_more(folder, measured.result):
+            progress.print(
+                f"{folder / experiment.id}.json has more seeds or audits; it is kept until there are as many."
+            )
+            files = []
+        else:
+            files = _keep(folder, measured)
         kept[experiment.id] = {**_summary(measured.result), "files": files}
 
     run_experiments(experiments, preset, library, keep)
     payload = {"preset": preset.name, "means": preset.about, "results": kept, "failures": library.failures}
     emit(payload, as_json, lambda console: _show_results(console, payload))
+    if library.failures:
+        raise typer.Exit(1)
 
 
 def _keep(folder: Path, measured: "Measured") -> list[str]:
@@ -205,7 +219,7 @@ def _keep(folder: Path, measured: "Measured") -> list[str]:
 def _summary(result: dict[str, Any]) -> dict[str, Any]:
     """The rows of a result without their curves."""
     kept: dict[str, Any] = {key: result[key] for key in ("title", "preset", "verdict", "claims") if key in result}
-    long = ("roc", "thresholds", "assumptions")
+    long = ("roc", "thresholds")
     if "rows" in result:
         kept["rows"] = [{key: value for key, value in row.items() if key not in long} for row in result["rows"]]
     return kept

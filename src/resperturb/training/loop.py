@@ -23,7 +23,7 @@ from torch import nn
 from resperturb import weights
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import write_bytes, write_json
 from resperturb.training.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
@@ -305,7 +305,7 @@ def only_process(run: Run) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ResperturbError(f"another process is training {run.path}; wait for it or stop it.") from None
+            raise BusyError(f"another process is training {run.path}; wait for it or stop it.") from None
         yield
     finally:
         os.close(handle)

@@ -5,6 +5,7 @@ folder itself, shadow models in ``.shadows`` where the attacks look for them.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal
 
 from safetensors import SafetensorError, safe_open
 
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.experiments.reproduce.plan import is_shadow
 from resperturb.training.config import TrainConfig
 from resperturb.training.fanout import Engine, train_many
@@ -20,6 +21,8 @@ from resperturb.training.fanout_local import DiedError, local
 from resperturb.training.inputs import fingerprint, load_inputs
 from resperturb.training.loop import InterruptedTrainingError
 from resperturb.training.run import Run, open_run
+
+SECONDS_BETWEEN_LOOKS = 5.0
 
 State = Literal["absent", "begun", "finished", "damaged"]
 
@@ -63,7 +66,8 @@ class Library:
     def train(self, configs: Iterable[TrainConfig], on_done: Callable[[Run], None] = lambda run: None) -> None:
         """Train what is missing, targets first; a damaged run is put aside and trained again.
 
-        A training that fails by itself (one that diverges) is noted in ``failures`` and does not stop the others.
+        A training that fails by itself (one that diverges) is noted in ``failures`` and does not stop the others; one
+        that another process is at is waited for, after everything else.
         """
         bound = {config.digest: config for config in map(self.bound, configs)}
         for folder in (self.folder, self.folder / ".shadows"):
@@ -77,23 +81,32 @@ class Library:
     def _train_all(self, missing: list[TrainConfig], folder: Path, on_done: Callable[[Run], None]) -> None:
         if not missing:
             return
-        died: list[TrainConfig] = []
+        again: list[TrainConfig] = []
 
         def note(config: TrainConfig, error: ResperturbError) -> None:
             self.say(f"a training stopped: {error}")
-            if isinstance(error, DiedError):
-                died.append(config)
+            if isinstance(error, DiedError | BusyError):
+                again.append(config)
             else:
                 self.failures[config.digest] = str(error)
 
         train_many(missing, folder, self.jobs, on_done, engine=self.engine, on_failure=note)
-        for config in died:  # alone, it has all of the memory
+        for config in again:  # alone, one that died has all of the memory
             try:
-                train_many([config], folder, 1, on_done, engine=self.engine)
+                self._train_alone(config, folder, on_done)
             except (InterruptedTrainingError, UsageError):
                 raise
             except ResperturbError as error:
                 self.failures[config.digest] = str(error)
+
+    def _train_alone(self, config: TrainConfig, folder: Path, on_done: Callable[[Run], None]) -> None:
+        while True:
+            try:
+                train_many([config], folder, 1, on_done, engine=self.engine)
+            except BusyError:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            else:
+                return
 
     def _repair(self, path: Path) -> None:
         state, why = state_of(path)
@@ -145,7 +158,8 @@ def state_of(path: Path) -> tuple[State, str]:
         return "damaged", f"there is no {run.model_path.name}"
     try:
         result = json.loads(run.result_path.read_text())
-        _ = float(result["train_accuracy"]), float(result["test_accuracy"]), result["classes"]
+        _ = [float(result[key]) for key in ("train_accuracy", "test_accuracy", "gap", "seconds", "records")]
+        _ = int(result["test_records"]), result["classes"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return "damaged", f"{run.result_path.name}: {error}"
     broken = _broken_tensors(run.model_path)

@@ -136,6 +136,9 @@ def describe_data(name: str, size: Size, preset: Preset) -> dict[str, Any]:
         shown = "IDC subset"
     else:
         shown = DATA_TITLES[name]
+    reduced = [reduction(name, size, preset)]
+    if shown == "IDC subset":
+        reduced.append("a subset of the patches")
     return {
         "name": name,
         "shown": shown,
@@ -150,7 +153,7 @@ def describe_data(name: str, size: Size, preset: Preset) -> dict[str, Any]:
         "dpsgd_epochs": scale.dpsgd_epochs,
         "batch_size": scale.batch_size,
         "dpsgd_batch_size": scale.dpsgd_batch_size,
-        "reduced": reduction(name, size, preset),
+        "reduced": ", ".join(filter(None, reduced)),
     }
 
 

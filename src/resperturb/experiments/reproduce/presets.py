@@ -70,7 +70,7 @@ def _everywhere(scale: Scale) -> dict[str, Scale]:
 
 
 # He et al. train 64,000 steps and divide the rate at 50% and 75% of them; on a quarter of the images the paper does
-# not say how many epochs that is. 200, with the same shares, is the usual reading and what EnResNet's code does.
+# not say how many epochs that is. 200, with the same shares, is our reading and what EnResNet's code does.
 _PAPER = {
     "mnist": Scale("mnist", 200, 100),
     "cifar10": Scale("cifar10", 200, 100),
@@ -125,7 +125,7 @@ PRESETS = {
         Preset(
             name="paper",
             rank=2,
-            about="the paper's settings: 200 epochs (IDC and DP-SGD: 100) on whole quarters",
+            about="the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100) on whole quarters",
             table=_PAPER,
             sweep=_PAPER,
             seeds=3,
@@ -158,7 +158,7 @@ def reduction(data: str, size: Size, preset: Preset) -> str:
     """Say in words how far a preset is from the paper's settings on a data set; nothing if it is not.
 
     >>> reduction("mnist", "table", PRESETS["cpu"])
-    '6 epochs instead of 200, batches of 64 instead of 128'
+    '6 epochs instead of 200 (DP-SGD: 6 instead of 100), batches of 64 instead of 128 (DP-SGD: 128)'
     >>> reduction("cifar10", "table", PRESETS["paper"])
     ''
     """
@@ -166,10 +166,13 @@ def reduction(data: str, size: Size, preset: Preset) -> str:
     if scale.spec != full.spec:
         return f"{scale.spec} stands in for {full.spec}"
     parts = []
+    tables = size == "table"  # which have rows of DP-SGD
     if scale.epochs != full.epochs:
-        parts.append(f"{scale.epochs} epochs instead of {full.epochs}")
+        dpsgd = f" (DP-SGD: {scale.dpsgd_epochs} instead of {full.dpsgd_epochs})" if tables else ""
+        parts.append(f"{scale.epochs} epochs instead of {full.epochs}{dpsgd}")
     if scale.batch_size != full.batch_size:
-        parts.append(f"batches of {scale.batch_size} instead of {full.batch_size}")
+        dpsgd = f" (DP-SGD: {scale.dpsgd_batch_size})" if tables else ""
+        parts.append(f"batches of {scale.batch_size} instead of {full.batch_size}{dpsgd}")
     if scale.limit is not None:
         parts.append(f"at most {scale.limit:,} training images before the cut in quarters")
     return ", ".join(parts)

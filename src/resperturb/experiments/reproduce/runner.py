@@ -4,6 +4,7 @@ Everything is a run or an outcome on disk, so whatever stops this loses at most 
 goes on from there.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -33,8 +34,8 @@ from resperturb.experiments.reproduce.plan import (
     rounds,
     target_config,
 )
-from resperturb.experiments.reproduce.presets import Preset
-from resperturb.experiments.reproduce.results import Measured, claim_verdict, heading, verdict
+from resperturb.experiments.reproduce.presets import PRESETS, Preset
+from resperturb.experiments.reproduce.results import NOT_COMPARED, Measured, claim_verdict, heading, verdict
 from resperturb.training.config import DataConfig, TrainConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.run import Run
@@ -125,25 +126,30 @@ def _configs(unit: Unit, preset: Preset) -> list[TrainConfig]:
 
 def measure(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Measure an experiment by the runs that are there: those seeds, and the audit where its shadows are trained."""
-    rows = [_row(experiment, cell, preset, library) for cell in experiment.cells]
+    data = {name: describe_data(name, experiment.size, preset) for name in experiment.data}
+    rows = [_row(experiment, cell, preset, library, bool(data[cell.data]["reduced"])) for cell in experiment.cells]
     by_cell = {(cell.data, cell.variant): row for cell, row in zip(experiment.cells, rows, strict=True)}
     claims = []
     for claim in experiment.claims:
         lower, higher = (by_cell[cell.data, cell.variant] for cell in (claim.lower, claim.higher))
-        found = claim_verdict(lower["measured"].get(claim.metric), higher["measured"].get(claim.metric))
+        found = claim_verdict(
+            lower["measured"].get(claim.metric),
+            higher["measured"].get(claim.metric),
+            reduced=any(data[cell.data]["reduced"] for cell in (claim.lower, claim.higher)),
+        )
         claims.append(
             {
                 "text": claim.text,
                 "metric": claim.metric,
                 "lower": lower["name"],
                 "higher": higher["name"],
-                "verdict": "smoke test only: no comparison" if preset.name == "quick" else found,
+                "verdict": NOT_COMPARED if preset.name == "quick" else found,
             }
         )
     used = {run["hash"]: run["seconds"] for row in rows for run in row.pop("runs_used")}
     result = {
         **heading(experiment, preset),
-        "data": [describe_data(name, experiment.size, preset) for name in experiment.data],
+        "data": list(data.values()),
         "attacks": list(experiment.attacks),
         "rows": rows,
         "claims": claims,
@@ -155,9 +161,8 @@ def measure(experiment: Experiment, preset: Preset, library: Library) -> Measure
     return Measured(result)
 
 
-def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -> dict[str, Any]:
-    wanted = preset.seeds_of(experiment, cell)
-    every = (_one_seed(experiment, cell, preset, library, seed) for seed in range(wanted))
+def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, reduced: bool) -> dict[str, Any]:
+    every = (_one_seed(experiment, cell, preset, library, seed) for seed in range(preset.seeds_of(experiment, cell)))
     found = [one for one in every if one is not None]
     scale = preset.scale(cell.data, experiment.size)
     row: dict[str, Any] = {
@@ -168,10 +173,11 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -
         "gamma": cell.variant.gamma,
         "paper": None if cell.paper is None else asdict(cell.paper),
         "seeds": [one["seed"] for one in found],
-        "seeds_wanted": wanted,
+        "seeds_wanted": PRESETS[preset.name].seeds_of(experiment, cell),
         "measured": _spreads(found),
         "thresholds": found[0]["paper_attack"].get("thresholds") if found else None,
         "roc": found[0]["paper_attack"].get("roc") if found else None,
+        "attack_learning_rates": sorted({rate for one in found for rate in _learning_rates(one)}),
         "runs": [one["hash"] for one in found],
         "why": sorted({why for one in found for why in one["why"]}),
         "runs_used": [used for one in found for used in one["used"]],
@@ -183,8 +189,9 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -
     if failure:
         row["why"].append(failure)
     if "audit" in experiment.attacks and found:
-        row["audit"] = _audit(experiment, cell, preset, library)
-    row["verdict"] = verdict(row["paper"], row["measured"], preset.name)
+        row["audit"], shadows = _audit(experiment, cell, preset, library)
+        row["runs_used"] += map(_used, shadows)
+    row["verdict"] = verdict(row["paper"], row["measured"], preset.name, reduced)
     return row
 
 
@@ -223,6 +230,11 @@ def _one_seed(
     return one
 
 
+def _learning_rates(one: dict[str, Any]) -> list[float]:
+    attacks = (one["paper_attack"], one["adaptive_attack"])
+    return [attack["attack_learning_rate"] for attack in attacks if "attack_learning_rate" in attack]
+
+
 def _used(run: Run) -> dict[str, Any]:
     return {"hash": run.config.digest, "seconds": float(run.result["seconds"])}
 
@@ -238,7 +250,7 @@ def _spreads(found: list[dict[str, Any]]) -> dict[str, Any]:
             accuracy_error(float(first["train_accuracy"]), int(first["records"])),
             accuracy_error(float(first["test_accuracy"]), int(first["test_records"])),
         ]
-        error = {"train_accuracy": errors[0], "test_accuracy": errors[1], "gap": sum(errors)}[key]
+        error = {"train_accuracy": errors[0], "test_accuracy": errors[1], "gap": math.hypot(*errors)}[key]
         out[key] = spread(values, error).to_dict()
     for key, attack in (("auc", "paper_attack"), ("adaptive_auc", "adaptive_attack")):
         made = [one[attack] for one in found if "auc" in one[attack]]
@@ -247,11 +259,15 @@ def _spreads(found: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _audit(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -> dict[str, Any] | None:
+def _audit(
+    experiment: Experiment, cell: Cell, preset: Preset, library: Library
+) -> tuple[dict[str, Any] | None, list[Run]]:
+    """The audit of a row, once its shadows are trained, and these."""
     if cell.variant.networks > preset.audit_networks:
-        return {"why": f"an ensemble of {cell.variant.networks} is not audited at preset {preset.name}"}
+        return {"why": f"an ensemble of {cell.variant.networks} is not audited at preset {preset.name}"}, []
     need = needs(experiment, cell, preset, 0, audit=True)
-    target = library.get(need.target)
-    if target is None or any(library.get(shadow) is None for shadow in need.shadows):
-        return None
-    return measure_audit(target, preset)
+    target, shadows = library.get(need.target), list(map(library.get, need.shadows))
+    trained = [shadow for shadow in shadows if shadow is not None]
+    if target is None or len(trained) < len(shadows):
+        return None, []
+    return measure_audit(target, preset), trained

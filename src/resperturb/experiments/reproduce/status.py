@@ -9,7 +9,7 @@ from typing import Any
 from resperturb.experiments.reproduce.declarations import Experiment
 from resperturb.experiments.reproduce.library import runs_in, state_of
 from resperturb.experiments.reproduce.plan import estimate, kind_of, trainings
-from resperturb.experiments.reproduce.presets import Preset
+from resperturb.experiments.reproduce.presets import Preset, reduction
 from resperturb.experiments.reproduce.results import load
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
@@ -42,7 +42,7 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
                 "done": sum(_of(config, there).finished for config in wanted),
                 "core_seconds_left": sum(_left(config, there, ratios) for config in wanted),
                 "result": None if result is None else result["preset"],
-                "complete": result is not None and result["preset"] == preset.name and is_complete(result),
+                "complete": result is not None and is_complete(experiment, result, preset),
             }
         )
     everything = trainings(experiments, preset)
@@ -62,14 +62,29 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
     }
 
 
-def is_complete(result: dict[str, Any]) -> bool:
-    """Whether a result has every seed and every audit that its preset asks for."""
-    for row in result.get("rows", ()):
-        if "seeds_wanted" in row and len(row["seeds"]) < row["seeds_wanted"]:
-            return False
-        if "audit" in result.get("attacks", ()) and row["audit"] is None:
-            return False
-    return True
+def is_complete(experiment: Experiment, result: dict[str, Any], preset: Preset) -> bool:
+    """Whether a result is of this preset as it is today, with every seed, audit and lower bound that it asks for."""
+    if result["preset"] != preset.name or not _as_planned(experiment, result, preset):
+        return False
+    rows = result.get("rows", ())
+    if any(row.get("lower", {}).get("why") for row in rows):
+        return False
+    if not experiment.cells:
+        return True
+    return len(rows) == len(experiment.cells) and all(
+        len(row["seeds"]) >= preset.seeds_of(experiment, cell)
+        and ("audit" not in experiment.attacks or row["audit"] is not None)
+        for row, cell in zip(rows, experiment.cells, strict=True)
+    )
+
+
+def _as_planned(experiment: Experiment, result: dict[str, Any], preset: Preset) -> bool:
+    """Whether a result was made at the sizes that the preset has now."""
+    return all(
+        data["reduced"].startswith(reduction(data["name"], experiment.size, preset))
+        for data in result.get("data", ())
+        if experiment.cells
+    )
 
 
 def _on_disk(runs: Path) -> dict[str, Found]:
@@ -81,9 +96,16 @@ def _on_disk(runs: Path) -> dict[str, Found]:
             if state == "finished":
                 found[_unbound(config).digest] = Found(True, 1.0, float(run.result["seconds"]))
             elif state == "begun":
-                share = len(run.metrics()) / config.epochs
+                share = _share(run)
                 found[_unbound(config).digest] = Found(False, share, None)
     return found
+
+
+def _share(run: Run) -> float:
+    try:
+        return len(run.metrics()) / run.config.epochs
+    except ValueError:  # damaged: the training will find out how far it is
+        return 0.0
 
 
 def _unbound(config: TrainConfig) -> TrainConfig:
