@@ -99,7 +99,7 @@ PRESETS = {
         Preset(
             name="cpu",
             rank=1,
-            about="what two cores can do: far fewer epochs, of smaller batches, and subsets for the sweeps, CIFAR100 and IDC",
+            about="what two cores can do: few epochs, smaller batches, subsets for the sweeps, CIFAR100 and IDC",
             # Half or a quarter of the paper's batches: so many more steps to learn the images by heart in, which is
             # what the paper's long trainings do and the first thing that too few epochs lose. IDC, the slowest for
             # its size of images, has one scale, so that its tables and sweeps share trainings.
