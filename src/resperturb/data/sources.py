@@ -35,10 +35,11 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 @dataclass(frozen=True)
 class ShortForm:
-    """A data set known by a short name: its name on the hub (None: not there) and its columns."""
+    """A data set known by a short name: its name on the hub (None: not there), its columns, where else it is."""
 
     hub: str | None
     columns: Columns
+    published: str = ""
 
 
 SHORT_FORMS = {
@@ -46,7 +47,11 @@ SHORT_FORMS = {
     "fashion_mnist": ShortForm("zalando-datasets/fashion_mnist", Columns("image", "label")),
     "cifar10": ShortForm("uoft-cs/cifar10", Columns("img", "label")),
     "cifar100": ShortForm("uoft-cs/cifar100", Columns("img", "fine_label")),
-    "idc": ShortForm(None, Columns("image", "label", "patient")),
+    "idc": ShortForm(
+        None,
+        Columns("image", "label", "patient"),
+        "It is published as Breast Histopathology Images (docs/how-to/reproduce.md has a script for it).",
+    ),
 }
 
 
@@ -169,7 +174,7 @@ def _open(spec: str, columns: Columns) -> tuple[Records, Records | None]:
         f"{DATA_VARIABLE} to FOLDER" + (f" (now {root})." if root else " (now unset).")
     )
     if short is not None and hub is None:
-        raise UsageError(f"{spec!r} is on no hub known here: {locally}")
+        raise UsageError(f"{spec!r} is on no hub known here: {locally} {short.published}".rstrip())
     # A mistyped path is no business of the hub's: ask it only for what cannot be meant as one.
     mistyped = path.suffix.lower() in (".parquet", ".npz") or (short is None and "/" in spec and path.parent.exists())
     if hub is None or mistyped or "/" not in hub or not _HUB_NAME.fullmatch(hub):
