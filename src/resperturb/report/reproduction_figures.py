@@ -136,6 +136,7 @@ def sweep_panels(result: dict[str, Any]) -> "Figure":
             axes.set_xlabel("threshold of the attack")
             axes.set_ylabel(f"{name} (%)")
         precision.axhline(50, color=GREY, linestyle=":")
+        precision.sharex(recall)  # where nothing is accepted there is no precision
         handles = max((axes.get_legend_handles_labels() for axes in (precision, recall)), key=lambda h: len(h[0]))
         if handles[0]:
             figure.legend(*handles, loc="outside lower center", ncols=4)
