@@ -77,6 +77,7 @@ _PAPER = {
     "cifar100": Scale("cifar100", 200, 100),
     "idc": Scale("idc", 100, 100, schedule="quarter"),
 }
+_CIFAR100_ON_TWO_CORES = Scale("cifar100", 20, 20, limit=10_000, batch_size=32)
 _IDC_ON_TWO_CORES = Scale("idc", 40, 40, limit=3_400, batch_size=32, schedule="quarter")
 
 PRESETS = {
@@ -101,17 +102,17 @@ PRESETS = {
             rank=1,
             about="what two cores can do: few epochs, smaller batches, subsets for the sweeps, CIFAR100 and IDC",
             # Half or a quarter of the paper's batches: so many more steps to learn the images by heart in, which is
-            # what the paper's long trainings do and the first thing that too few epochs lose. IDC, the slowest for
-            # its size of images, has one scale, so that its tables and sweeps share trainings.
+            # what the paper's long trainings do and the first thing that too few epochs lose. CIFAR100 and IDC have
+            # one scale each, so that their tables and sweeps share trainings.
             table={
                 "mnist": Scale("mnist", 6, 6, batch_size=64),
                 "cifar10": Scale("cifar10", 15, 15, batch_size=64),
-                "cifar100": Scale("cifar100", 15, 15, limit=25_000, batch_size=64),
+                "cifar100": _CIFAR100_ON_TWO_CORES,
                 "idc": _IDC_ON_TWO_CORES,
             },
             sweep={
                 "cifar10": Scale("cifar10", 20, 20, limit=10_000, batch_size=32),
-                "cifar100": Scale("cifar100", 20, 20, limit=10_000, batch_size=32),
+                "cifar100": _CIFAR100_ON_TWO_CORES,
                 "idc": _IDC_ON_TWO_CORES,
             },
             seeds=3,
