@@ -236,7 +236,7 @@ def cost(preset: Preset, library: Library) -> Measured:
     )
     started = time.monotonic()
     found = run_bench(
-        [setting], rounds=1 if quick else 9, memory=not quick and can_measure_memory(), on_update=library.say
+        [setting], rounds=1 if quick else 5, memory=not quick and can_measure_memory(), on_update=library.say
     )
     slower = found["ratios"]["dpsgd_over_additive"]
     result = {
