@@ -160,6 +160,8 @@ def _section(result: dict[str, Any], link: str, results: Path) -> str:
         parts.append(_budgets(rows))
     elif rows and result["kind"] != "roc":
         parts.append(_rows(rows, with_audit=any(row.get("audit") for row in rows)))
+    if "bench" in result:
+        parts.append(_steps(result["bench"]["networks"][0]))
     if "theorem" in result:
         parts.append(_theorem(result["theorem"], rows))
     if result.get("claims"):
@@ -264,10 +266,25 @@ def _theorem(theorem: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + f"\n\nThe bound itself is {theorem['verdict']}"
 
 
+def _steps(network: dict[str, Any]) -> str:
+    """Time and memory of a training step in every way."""
+    plain = network["milliseconds"][network["plain"]]
+    lines = ["| training | a step, ms | over the fastest plain loop | memory, MB |", "|---|---|---|---|"]
+    for way, time in network["milliseconds"].items():
+        if not way.startswith("prediction"):
+            memory = network.get("megabytes", {}).get(way)
+            size = "–" if memory is None else f"{memory:.0f}"
+            lines.append(f"| {way.replace('_', ' ')} | {time:.0f} | {time / plain:.2f} | {size} |")
+    return "\n".join(lines) + (
+        f"\n\nMedians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images of "
+        f"{network['image_size']}x{network['image_size']}, {network['threads']} threads; [speed](speed.md) has more."
+    )
+
+
 def _provenance(result: dict[str, Any]) -> str:
     made = result["environment"]
     computed = result["kind"] == "function" and result["preset"] != "quick"
-    parts = [f"Preset {result['preset']}: " + ("computed, not trained" if computed else result["preset_means"])]
+    parts = [f"Preset {result['preset']}: " + ("nothing is trained" if computed else result["preset_means"])]
     for data in result.get("data", ()):
         groups = f", {data['groups']} patients kept apart" if data["groups"] else ""
         reduced = f"; {data['reduced']}" if data["reduced"] else ""
