@@ -275,9 +275,10 @@ def _steps(network: dict[str, Any]) -> str:
             memory = network.get("megabytes", {}).get(way)
             size = "–" if memory is None else f"{memory:.0f}"
             lines.append(f"| {way.replace('_', ' ')} | {time:.0f} | {time / plain:.2f} | {size} |")
+    size = network["image_size"]
     return "\n".join(lines) + (
-        f"\n\nMedians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images of "
-        f"{network['image_size']}x{network['image_size']}, {network['threads']} threads; [speed](speed.md) has more."
+        f"\n\nMedians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images "
+        f"of {size}x{size}, {network['threads']} threads; [speed](speed.md) has more."
     )
 
 
