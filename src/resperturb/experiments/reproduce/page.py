@@ -273,8 +273,8 @@ def _steps(network: dict[str, Any]) -> str:
     for way, time in network["milliseconds"].items():
         if not way.startswith("prediction"):
             memory = network.get("megabytes", {}).get(way)
-            size = "–" if memory is None else f"{memory:.0f}"
-            lines.append(f"| {way.replace('_', ' ')} | {time:.0f} | {time / plain:.2f} | {size} |")
+            megabytes = "–" if memory is None else f"{memory:.0f}"
+            lines.append(f"| {way.replace('_', ' ')} | {time:.0f} | {time / plain:.2f} | {megabytes} |")
     size = network["image_size"]
     return "\n".join(lines) + (
         f"\n\nMedians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images "
