@@ -191,8 +191,16 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
     if "audit" in experiment.attacks and found:
         row["audit"], shadows = _audit(experiment, cell, preset, library)
         row["runs_used"] += map(_used, shadows)
+    row["why"] = [_elsewhere(why, library) for why in row["why"]]
+    if "why" in (row["audit"] or {}):
+        row["audit"] = {"why": _elsewhere(row["audit"]["why"], library)}
     row["verdict"] = verdict(row["paper"], row["measured"], preset.name, reduced)
     return row
+
+
+def _elsewhere(why: str, library: Library) -> str:
+    """A reason as it can be read on another machine: without the folder of the runs."""
+    return why.replace(f"{library.folder}{os.sep}", "")
 
 
 def _one_seed(
