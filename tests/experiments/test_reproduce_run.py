@@ -197,6 +197,7 @@ def test_a_row_that_could_not_be_trained_says_why(tmp_path: Path) -> None:
     assert good["seeds"] == [0]
     assert failed["seeds"] == []
     assert "diverged" in failed["why"][0]
+    assert str(tmp_path) not in failed["why"][0]
 
 
 def test_runs_are_found_again_after_their_name_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
