@@ -288,7 +288,7 @@ def _provenance(result: dict[str, Any]) -> str:
     parts = [f"Preset {result['preset']}: " + ("nothing is trained" if computed else result["preset_means"])]
     for data in result.get("data", ()):
         groups = f", {data['groups']} patients kept apart" if data["groups"] else ""
-        reduced = f"; {data['reduced']}" if data["reduced"] else ""
+        reduced = f"; {data['reduced']}" if data["reduced"] and not computed else ""
         parts.append(
             f"{data['shown']} (fingerprint {data['fingerprint']}): {data['training_images']:,} training images, "
             f"{data['a_quarter']:,} to a quarter, {data['test_images']:,} test images{groups}{reduced}"
