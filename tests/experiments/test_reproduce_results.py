@@ -157,6 +157,16 @@ def test_the_page_puts_both_numbers_the_preset_and_the_notes_side_by_side(tmp_pa
     assert "core-hours" in text
 
 
+def test_the_strongest_attack_stands_with_its_interval_and_what_it_was_chosen_from(tmp_path: Path) -> None:
+    result = table_result()
+    result["rows"][0]["audit"] = {
+        "auc": 0.61, "auc_interval": [0.58, 0.64], "strongest": "rmia", "attacks": 13, "shadows": 0,
+    }  # fmt: skip
+    write_page(tmp_path / "page.md", tmp_path, {"cifar10-table": result})
+    row = "| 0.610 [0.580, 0.640] (rmia; best of 13 attacks, no shadows) |"
+    assert row in (tmp_path / "page.md").read_text()
+
+
 def test_the_page_counts_the_claims_that_hold(tmp_path: Path) -> None:
     verdicts = ("not measured", "holds", "fails (one seed)", "holds (one seed)", "open")
     claims = [{"text": "Noise helps.", "verdict": verdict} for verdict in verdicts]

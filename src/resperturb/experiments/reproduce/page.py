@@ -47,8 +47,9 @@ no augmentation, and pixels normalised by constants, not by statistics of the im
 
 The first AUC is the paper's attack, whose shadow model is a standard ResNet8. *Adaptive* is the same attack by
 somebody who knows of the noise and trains the shadow with it (or by DP-SGD). *Audit* is the strongest of so many
-attacks of `resperturb audit` (LiRA, RMIA, thresholds; averaged and noiseless queries), found in hindsight: the best
-of more attacks is a little larger by luck alone, and without shadow models the strong ones cannot be made.
+attacks of `resperturb audit` (LiRA, RMIA, thresholds; averaged and noiseless queries) on the first seed's training,
+with the 95% interval of that one attack. It was found in hindsight: the best of more attacks is a little larger by
+luck alone, and without shadow models the strong ones cannot be made.
 """
 
 
@@ -209,8 +210,8 @@ def _rows(rows: list[dict[str, Any]], with_audit: bool) -> str:
         if with_audit:
             audit = row.get("audit") or {}
             strongest = (
-                f"{audit['auc']:.3f} ({audit['strongest']}; best of {audit['attacks']} attacks, "
-                f"{audit['shadows'] or 'no'} shadows)"
+                f"{audit['auc']:.3f} [{audit['auc_interval'][0]:.3f}, {audit['auc_interval'][1]:.3f}] "
+                f"({audit['strongest']}; best of {audit['attacks']} attacks, {audit['shadows'] or 'no'} shadows)"
                 if "auc" in audit
                 else "–"
             )
