@@ -286,8 +286,19 @@ def test_the_noise_keeps_the_memory_layout() -> None:
 def test_clipping_shortens_long_inputs_only_and_is_counted() -> None:
     model = rp.perturb(net(), rp.Additive(gamma=0.0, input_std=0.0, clip_radius=5.0))
     x = torch.tensor([[3.0, 4.0], [30.0, 40.0], [0.0, 0.0]])
-    assert model(x).tolist() == [[3.0, 4.0], [pytest.approx(3.0), pytest.approx(4.0)], [0.0, 0.0]]
+    assert model(x).tolist() == [[3.0, 4.0], [pytest.approx(3.0, rel=1e-5), pytest.approx(4.0, rel=1e-5)], [0.0, 0.0]]
     assert clipping_of(model) == (1, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_clipping_keeps_its_word_in_every_precision(dtype: torch.dtype) -> None:
+    model = rp.perturb(net(), rp.Additive(gamma=0.0, input_std=0.0, clip_radius=30.0))
+    x = (3 * torch.randn(500, 3, 16, 16, generator=torch.Generator().manual_seed(0))).to(dtype)
+    clipped = model(x)
+    assert clipped.dtype == dtype
+    norms = clipped.double().flatten(1).norm(dim=1)
+    assert norms.max() <= 30.0
+    assert norms.min() > 29.5
 
 
 def test_the_gradient_flows_through_multiplicative_noise() -> None:

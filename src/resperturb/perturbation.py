@@ -189,7 +189,10 @@ class _InputNoise:
             if _counts(batch):
                 self.seen = self.seen + len(batch)
                 self.clipped = self.clipped + (factors < 1).sum().to(self.clipped.device)
-            batch = batch * factors.to(batch.dtype).view(-1, *[1] * (batch.dim() - 1))
+            # Less by what rounding can add, so that the norm is within the radius in any precision.
+            rounding = max(torch.finfo(batch.dtype).eps, 8 * torch.finfo(torch.float32).eps)
+            factors = torch.where(factors < 1, factors * (1 - rounding), factors)
+            batch = (batch * factors.view(-1, *[1] * (batch.dim() - 1))).to(batch.dtype)
         if not self.strategy.input_std or self.source.silenced:
             return batch
         return torch.add(batch, self.source.normal(batch, training), alpha=self.strategy.input_std)

@@ -87,6 +87,8 @@ def test_headlines_do_not_depend_on_what_is_found() -> None:
     many = [attack.name for attack in attacks_on(views(QUERIES), 64) if attack.bounding]
     assert "lira-online" in many
     assert "lira-online-global" not in many
+    few = {attack.name for attack in attacks_on(views(QUERIES), 4) if attack.bounding}
+    assert few == {"lira-offline-global", "rmia-online"}
 
 
 def test_statistics_do_not_grow_with_the_number_of_shadows() -> None:

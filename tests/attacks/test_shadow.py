@@ -10,6 +10,7 @@ import torch
 
 from resperturb.attacks import shadow
 from resperturb.attacks.outcome import MembershipScores, load_scores, measures, roc_points, save_outcome
+from resperturb.attacks.signals import query_seed
 from resperturb.auditing.metrics import auc
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.loop import train
@@ -44,6 +45,13 @@ def test_the_shadow_shares_nothing_with_the_target_but_its_recipe() -> None:
     assert plain.seed != target.seed
     adaptive = shadow.shadow_config(target, adaptive=True)
     assert (adaptive.perturbation, adaptive.model) == (target.perturbation, target.model)
+
+
+def test_a_shadow_never_draws_the_noise_of_the_target(tmp_path: Path) -> None:
+    target = tiny_config(perturbation={"name": "additive", "gamma": 1.0})
+    runs = [Run(tmp_path, config) for config in (target, shadow.shadow_config(target, adaptive=True))]
+    seeds = [query_seed(run, *half) for run in runs for half in ((), (0,), (1,))]
+    assert len(set(seeds)) == 6
 
 
 def test_one_standard_shadow_serves_targets_of_every_noise() -> None:

@@ -119,6 +119,7 @@ def test_the_additive_proof_is_about_replacing_an_image_and_knows_its_radius(tmp
     # Bytes between -2 and 2 on 28 x 28 pixels, three epochs, input noise of a half.
     assert whole.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 56 * math.sqrt(3) / 0.5), rel=1e-6)
     assert whole.design == "pairs"
+    assert any("seed of the training is secret" in statement for statement in whole.assumptions)
     clipped = tiny_config(perturbation={**noise, "clip_radius": 0.1})
     small = proven(finished(tmp_path, clipped), DELTA, can_use_coins=False)
     assert small.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(3) / 0.5), rel=1e-6)
@@ -133,5 +134,8 @@ def test_dp_sgd_is_counted_for_the_neighbours_that_the_audit_can_test(tmp_path: 
     coins, pairs = (proven(run, DELTA, can_use_coins=can) for can in (True, False))
     assert (coins.design, pairs.design) == ("coins", "pairs")
     assert 0 < coins.epsilon < pairs.epsilon < math.inf
+    seeded = finished(tmp_path, tiny_config(dpsgd={"noise_multiplier": 2.0, "seeded": True}))
+    secrets = ["seed of the run is secret" in " ".join(proven(r, DELTA, True).assumptions) for r in (run, seeded)]
+    assert secrets == [False, True]
     nothing = finished(tmp_path, tiny_config(dpsgd={"noise_multiplier": 0.0, "clip": None}))
     assert proven(nothing, DELTA, can_use_coins=True).epsilon == math.inf

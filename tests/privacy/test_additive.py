@@ -204,7 +204,7 @@ def test_a_budget_says_what_it_protects_and_what_it_assumes():
     theorem = [a.statement for a in budget.assumptions if a.needed_by == "Theorem 1"]
     assert any("not true in general" in statement for statement in theorem)
     clipped = additive_budget(**SETTING, schedule=schedule(epochs=100), radius_status="enforced")
-    assert [a.status for a in clipped.assumptions if "inputs are clipped" in a.statement] == ["enforced"]
+    assert [a.status for a in clipped.assumptions if "no larger one" in a.statement] == ["enforced"]
 
 
 @pytest.mark.parametrize(

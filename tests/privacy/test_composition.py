@@ -48,6 +48,7 @@ def test_a_mixture_of_relations_is_counted_for_a_swap_and_says_so():
     assert together.method == "pld"
     assert any("dpsgd was converted" in a.statement for a in together.assumptions)
     assert "NOT its label" in together.protects
+    assert together.compares == ADDITIVE.compares  # the narrower of both
     assert together.epsilon > compose([DPSGD], delta=1e-5).epsilon
 
 
@@ -87,6 +88,11 @@ def test_the_best_of_a_search_is_what_dp_accounting_says(shape):
     best = select_best(DPSGD, mean_runs=10, delta=1e-5, shape=shape)
     assert best.epsilon == pytest.approx(expected, rel=1e-2)
     assert best.neighbours == "add_remove"
+
+
+def test_a_search_compares_what_its_runs_do():
+    for once in (ADDITIVE, DPSGD):
+        assert select_best(once, mean_runs=3, delta=1e-5).compares == once.compares
 
 
 def test_a_search_costs_more_the_longer_it_is_and_counts_swaps_right():

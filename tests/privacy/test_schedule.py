@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from resperturb.errors import UsageError
 from resperturb.privacy.schedule import schedule
+from resperturb.training.config import make_config
+from resperturb.training.steps import steps_per_epoch
 
 
 @given(st.integers(1, 8), st.integers(0, 20), st.integers(1, 40), st.booleans(), st.integers(0, 2**32))
@@ -34,6 +36,14 @@ def test_epochs_and_steps_describe_the_same_run():
     by_steps = schedule(steps=1000, batch_size=100, records=1000)
     by_epochs = schedule(epochs=100, batch_size=100, records=1000)
     assert by_steps == by_epochs
+
+
+@given(epochs=st.integers(1, 50), batch_size=st.integers(1, 600), extra=st.integers(0, 2000))
+def test_planned_steps_are_those_that_training_takes(epochs, batch_size, extra):
+    records = batch_size + extra
+    config = make_config(data={"spec": "x"}, batch_size=batch_size, epochs=epochs)
+    planned = schedule(epochs=epochs, batch_size=batch_size, records=records)
+    assert planned.steps == epochs * steps_per_epoch(config, range(records))
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def _learned(target: Run, settings: Settings) -> tuple[list[dict[str, Any]], lis
 
 
 def _exposed(evidence: Evidence, members: NDArray[np.bool_], asked: Candidates, settings: Settings) -> dict[str, Any]:
-    attack = Attack("lira-online-global", View("noise off", 1))
+    attack = Attack("rmia-online", View("noise off", 1))
     scores = attack.method.score(evidence, attack.view)
     inside, outside = evidence.moments(attack.view)
     found = exposed(scores, inside, outside, members, asked, settings.confidence, settings.resamples)

@@ -22,6 +22,8 @@ ZARIFZADEH = "Zarifzadeh et al. 2024 (arXiv:2312.03262)"
 
 # From so many shadow models on the variance of each record is known better than that of all together.
 MANY_SHADOWS = 64
+# With fewer the two means of a record are known so badly that LiRA often takes one for the other.
+ENOUGH_FOR_TWO_MEANS = 16
 
 Asked = Mapping[Access, Signals]
 
@@ -195,6 +197,8 @@ def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
 
     >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0) if attack.bounding]
     ['loss', 'modified-entropy']
+    >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=4) if attack.bounding]
+    ['lira-offline-global', 'rmia-online']
     >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=16) if attack.bounding]
     ['lira-online-global', 'rmia-online']
     """
@@ -204,6 +208,8 @@ def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
     }
     best -= {view for view in seen if view.combination == "mean log-probability"}
     strongest = "lira-online" if shadows >= MANY_SHADOWS else "lira-online-global"
+    if shadows < ENOUGH_FOR_TWO_MEANS:
+        strongest = "lira-offline-global"
     bounding = {strongest, "rmia-online"} if shadows else {"loss", "modified-entropy"}
     headlines = {"loss", *bounding}
     votes = {view for view in seen if view.draws == max(most, 1) and view.combination in ("votes", "mean logit")}

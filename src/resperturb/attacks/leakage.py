@@ -76,7 +76,7 @@ def exposed(
     chosen = np.isin(np.arange(len(asked)), order[:count])
     worst = int(order[0])
     return {
-        "chosen": f"the {count} candidates whose answers differ most between shadows with and without them",
+        "chosen": f"the {count} candidates of which shadows with them are surer than those without, by most",
         "metrics": measured(scores[chosen & members], scores[chosen & ~members], confidence, resamples),
         "worst": {
             "candidate": worst,

@@ -60,19 +60,18 @@ def lira_offline(target: Floats, outside: Moments, variance: Variance = "record"
 
 
 def separation(inside: Moments, outside: Moments) -> Floats:
-    """Return how exposed each record is: the distance of its two means, in standard deviations of all records.
+    """Return how exposed each record is: how far being in raises its mean, in standard deviations of all records.
 
-    The deviation of a single record is not used: with few models it may be tiny by chance.
+    The deviation of a single record is not used: with few models it may be tiny by chance. A mean that is lower with
+    the record than without it is such a chance too.
 
     >>> means = np.zeros((1, 1)), np.full((1, 1), 3.0)
     >>> separation(*(Moments(np.full(1, 2), mean, np.ones((1, 1, 1))) for mean in means)).tolist()
     [3.0]
     """
     variance = np.diag(inside.pooled() + outside.pooled()) / 2
-    distances: Floats = (np.abs(inside.mean - outside.mean) / np.sqrt(np.maximum(variance, _LEAST_VARIANCE))).max(
-        axis=1
-    )
-    return distances
+    raised: Floats = ((inside.mean - outside.mean) / np.sqrt(np.maximum(variance, _LEAST_VARIANCE))).max(axis=1)
+    return raised
 
 
 def _log_density(values: Floats, moments: Moments, variance: Variance) -> Floats:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.attacks.outcome import MembershipScores, measures, save_outcome
+from resperturb.attacks.signals import query_seed
 from resperturb.auditing.metrics import auc
 from resperturb.auditing.scores import Scores
 from resperturb.errors import ResperturbError, UsageError
@@ -141,10 +142,9 @@ def _half_features(run: Run, inputs: Inputs, draws: int) -> tuple[Tensor, Tensor
         inputs.train.select(inputs.member_indices(part)).images,
         inputs.train.select(out_indices(inputs, part)).images,
     )
+    mean, std = run.config.mean, run.config.std
     members, nonmembers = (
-        top_probabilities(
-            predict(model, batch, mean=run.config.mean, std=run.config.std, draws=draws, seed=run.config.seed + index)
-        )
+        top_probabilities(predict(model, batch, mean=mean, std=std, draws=draws, seed=query_seed(run, index)))
         for index, batch in enumerate(images)
     )
     return members, nonmembers

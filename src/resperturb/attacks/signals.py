@@ -230,10 +230,17 @@ def collect(run: Run, asked: Candidates, query: Query) -> Signals:
     return found
 
 
+def query_seed(run: Run, *parts: int) -> int:
+    """Give every run, and every part of what it is asked, noise of its own.
+
+    An attacker does not know the draws that the target will make, so shadows must not share them.
+    """
+    return int.from_bytes(derive_key(b"audit", run.config.digest.encode(), *parts)[:6], "little")
+
+
 def _draws(run: Run, asked: Candidates, query: Query) -> Iterator[Tensor]:
     model = run.load_model()
-    # Every run gets noise of its own: an attacker does not know the draws that the target will make.
-    seed = int.from_bytes(derive_key(b"audit", run.config.digest.encode())[:6], "little")
+    seed = query_seed(run)
     mean, std, images = run.config.mean, run.config.std, asked.images.images
     if query.access == "members apart":
         if not isinstance(model, Ensemble):

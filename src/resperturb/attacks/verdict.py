@@ -106,6 +106,7 @@ def _proven_dpsgd(run: Run, records: int, delta: float, can_use_coins: bool) -> 
     from resperturb.privacy.accounting import least_epsilon
     from resperturb.privacy.dpsgd import dpsgd_budget
     from resperturb.privacy.schedule import schedule
+    from resperturb.training.dpsgd import assumptions
 
     dpsgd = run.config.dpsgd
     assert dpsgd is not None
@@ -114,7 +115,7 @@ def _proven_dpsgd(run: Run, records: int, delta: float, can_use_coins: bool) -> 
     steps = run.config.epochs * math.ceil(records / run.config.batch_size)
     plan = schedule(steps=steps, batch_size=run.config.batch_size, records=records)
     budget = dpsgd_budget(noise_multiplier=dpsgd.noise_multiplier, schedule=plan, delta=delta)
-    statements = tuple(assumption.statement for assumption in budget.assumptions)
+    statements = tuple(assumption.statement for assumption in assumptions(run.config))
     if can_use_coins:
         return Proven(budget.epsilon, budget.compares, statements, budget.verdict, "coins")
     swapped = budget.ledger.as_swap()

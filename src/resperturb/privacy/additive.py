@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive, ratio
 from resperturb.privacy.accounting import Ledger, account
-from resperturb.privacy.budget import Assumption, Budget, Status, number
+from resperturb.privacy.budget import SAME_LABEL, Assumption, Budget, Status, number
 from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
 from resperturb.privacy.schedule import Schedule
 
@@ -120,7 +120,7 @@ class AdditiveBudget(Budget):
     @property
     def compares(self) -> str:
         """Which data sets the guarantee tells apart."""
-        return "data sets in which one image is replaced by another under the same label (swap)."
+        return SAME_LABEL
 
     @property
     def epsilon_exact(self) -> float:
@@ -309,7 +309,7 @@ def _assumptions(
 ) -> tuple[Assumption, ...]:
     clipped = {
         "assumed": "",
-        "enforced": " (inputs are clipped to it)",
+        "enforced": " (no larger one can reach it)",
         "measured": " (measured on this data: another record could exceed it)",
     }[radius_status]
     uses = f"{schedule.passes * members} times"
@@ -319,6 +319,11 @@ def _assumptions(
         Assumption(
             "assumed",
             f"An image is used at most {uses}{each}: shuffled epochs, no duplicates, fresh noise each time.",
+        ),
+        Assumption(
+            "assumed",
+            "The seed of the training is secret, used once, and not easily guessed (0, the default, is): with it the "
+            "noise can be taken away.",
         ),
         Assumption(
             "assumed",

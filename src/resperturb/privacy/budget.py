@@ -18,6 +18,7 @@ _COMPARED: dict[Neighbours, str] = {
     "add_remove": "data sets of which one has one record more (add or remove).",
     "any": "any two data sets at all.",
 }
+SAME_LABEL = "data sets in which one image is replaced by another under the same label (swap)."
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from resperturb.errors import UsageError
 from resperturb.privacy._checks import between_0_and_1, not_negative
 from resperturb.privacy.accounting import Ledger, Selected, account
-from resperturb.privacy.budget import Assumption, Budget
+from resperturb.privacy.budget import SAME_LABEL, Assumption, Budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,11 @@ class ComposedBudget(Budget):
 
     method: str
     parts: tuple[Budget, ...]
+
+    @property
+    def compares(self) -> str:
+        """Which data sets all parts tell apart: those of the part that promises least."""
+        return SAME_LABEL if any(part.compares == SAME_LABEL for part in self.parts) else super().compares
 
     def numbers(self) -> dict[str, Any]:
         """Return the method and the parts."""

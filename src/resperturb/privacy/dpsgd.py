@@ -12,6 +12,12 @@ from resperturb.privacy.accounting import Ledger, Sampled, account, least_epsilo
 from resperturb.privacy.budget import Assumption, Budget, number
 from resperturb.privacy.schedule import Schedule
 
+PUBLIC_COUNT = Assumption(
+    "assumed",
+    "The number of records is public: the sampling rate and the number of steps follow from it, so they would "
+    "tell of a record more or less.",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DpsgdBudget(Budget):
@@ -75,6 +81,7 @@ def dpsgd_budget(*, noise_multiplier: float, schedule: Schedule, delta: float) -
                 "are not covered and can leak far more.",
             ),
             Assumption("assumed", "No layer mixes records of a batch: no BatchNorm."),
+            PUBLIC_COUNT,
             Assumption(
                 "assumed",
                 "Nothing else is computed from the records: no pixel statistics, no accuracy on them that is "

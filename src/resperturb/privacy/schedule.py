@@ -31,11 +31,14 @@ def schedule(
     """Count from ``epochs``, or from ``steps``, ``batch_size`` and ``records``.
 
     Records are taken to be shuffled and used once per epoch. A begun epoch counts whole, for it may have used the
-    record already. Given steps, an epoch has ``records // batch_size`` of them, the fewest there can be (a loader
-    that drops the last short batch), so that ``passes`` is right for either kind of loader.
+    record already. Given epochs, a short batch at the end of each is a step too, as in training. Given steps, an
+    epoch has ``records // batch_size`` of them, the fewest there can be (a loader that drops the last short batch),
+    so that ``passes`` is right for either kind of loader.
 
     >>> schedule(epochs=2.5).passes
     3
+    >>> schedule(epochs=100, batch_size=512, records=600).steps
+    200
     >>> run = schedule(steps=9700, batch_size=128, records=12500)
     >>> round(run.epochs, 3), run.passes
     (99.328, 100)
@@ -51,7 +54,7 @@ def schedule(
     if epochs is not None:
         epochs = positive("epochs", epochs)
         if batch_size is not None and records is not None:
-            steps = math.ceil(epochs * records / batch_size)
+            steps = math.ceil(epochs * math.ceil(records / batch_size))
         return Schedule(epochs, math.ceil(epochs), steps, batch_size, records)
     if steps is None or batch_size is None or records is None:
         raise UsageError("give the epochs, or the steps, the batch size and the number of records.")

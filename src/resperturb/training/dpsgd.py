@@ -21,7 +21,7 @@ from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.noise import derive_key, keyed_generator
 from resperturb.privacy.budget import Assumption
-from resperturb.privacy.dpsgd import DpsgdBudget, calibrate_dpsgd, dpsgd_budget
+from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdBudget, calibrate_dpsgd, dpsgd_budget
 from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DpsgdConfig, TrainConfig
@@ -163,7 +163,7 @@ def guarantee(config: TrainConfig, records: int, steps: int) -> dict[str, Any]:
     """
     assert config.dpsgd is not None
     budget = _budget(config.dpsgd, _schedule(config, records, steps))
-    facts = replace(budget, assumptions=_assumptions(config)).to_dict()
+    facts = replace(budget, assumptions=assumptions(config)).to_dict()
     named = {key: str(value) if value == math.inf else value for key, value in facts.items()}
     return {**named, "clip": config.dpsgd.clip}
 
@@ -177,7 +177,8 @@ def _budget(dpsgd: DpsgdConfig, run: Schedule) -> DpsgdBudget:
     return dpsgd_budget(noise_multiplier=dpsgd.noise_multiplier, schedule=run, delta=dpsgd.delta)
 
 
-def _assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
+def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
+    """What the guarantee of a training rests on, and which of it this code sees to."""
     assert config.dpsgd is not None
     randomness = (
         Assumption(
@@ -194,6 +195,7 @@ def _assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
         Assumption("enforced", "No layer mixes records of a batch: GroupNorm in place of BatchNorm."),
         Assumption("enforced", "Pixels are normalised by constants, not by statistics of the records."),
         randomness,
+        PUBLIC_COUNT,
         Assumption(
             "assumed",
             "Only the weights are published. The training accuracies and losses of the run are computed from the "

@@ -20,7 +20,7 @@ from resperturb.training.run import Run
 
 # Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
 ATTACK_SCHEMA = 2
-AUDIT_SCHEMA = 1
+AUDIT_SCHEMA = 2
 ROC_POINTS = 120
 
 
