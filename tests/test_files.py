@@ -35,6 +35,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(ResperturbError, match=r"could not write .*file/result\.json"):
         write_json(tmp_path / "file" / "result.json", {})
+    for folder in (tmp_path, Path()):
+        with pytest.raises(ResperturbError, match="it is a folder"):
+            write_json(folder, {})
 
 
 def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:

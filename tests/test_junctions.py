@@ -437,6 +437,27 @@ class Elsewhere(Plain):
         return joined_elsewhere(self.f, x)
 
 
+def added(left: Tensor, right: Tensor) -> Tensor:
+    return left + right
+
+
+class Added(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return added(x, self.f(x))
+
+
+def biased(scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    return scores + rows @ columns
+
+
+class AttentionByFunction(Plain):
+    """Adds in a function what is no shortcut."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.f(x)
+        return x + biased(y @ y.T, x, y.T) @ y
+
+
 class Attribute(Plain):
     def forward(self, x: Tensor) -> Tensor:
         self.out = self.f(x)
@@ -444,7 +465,7 @@ class Attribute(Plain):
         return self.out
 
 
-@pytest.mark.parametrize("kind", [Alike, Highway, Difference, Elsewhere, Attribute])
+@pytest.mark.parametrize("kind", [Alike, Highway, Difference, Elsewhere, Added, Attribute])
 def test_sums_that_look_residual_and_are_not_understood_are_refused_with_a_list(kind: type[nn.Module]) -> None:
     model = nn.Sequential(Plain(), kind())
     x = torch.randn(2, WIDTH)
@@ -455,6 +476,17 @@ def test_sums_that_look_residual_and_are_not_understood_are_refused_with_a_list(
     rp.perturb(model, rp.Additive(gamma=0.5), targets=["0"])
     assert perturbed_junctions(model) == ["0"]
     assert not model(x).equal(model(x))
+
+
+def test_what_cannot_be_perturbed_at_all_is_to_be_rewritten() -> None:
+    with pytest.raises(UsageError, match=r"Understood: none.\nWrite Difference as x \+ f\(x\) in a method") as raised:
+        rp.perturb(Difference(), rp.Additive(gamma=0.5))
+    assert "targets" not in str(raised.value)
+
+
+def test_sums_of_attention_in_a_function_are_no_junctions() -> None:
+    model = rp.perturb(AttentionByFunction(), rp.Additive(gamma=0.5))
+    assert len(perturbed_junctions(model)) == 1
 
 
 def test_targets_may_name_a_sum_that_is_not_understood() -> None:

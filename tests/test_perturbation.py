@@ -309,6 +309,11 @@ def test_the_gradient_flows_through_multiplicative_noise() -> None:
     torch.testing.assert_close(x.grad, output.detach())  # x (1 + 2 n) has the slope 1 + 2 n
 
 
+def test_layers_without_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match="call the model on a batch"):
+        rp.perturb(nn.Sequential(net(), nn.LazyLinear(2)), ADDITIVE)
+
+
 def test_batch_std_scales_the_noise_by_the_batch() -> None:
     x = 3 * torch.randn(1, 40_000)
     model = rp.perturb(net(), rp.Additive(gamma=0.5, input_std=0.0, scale="batch_std"))
@@ -321,6 +326,7 @@ def test_batch_std_scales_the_noise_by_the_batch() -> None:
         lambda: rp.Additive(gamma=-1),
         lambda: rp.Additive(gamma=math.nan),
         lambda: rp.Additive(gamma=math.inf),
+        lambda: rp.Additive(gamma=1e38),
         lambda: rp.Additive(gamma="0.5"),  # type: ignore[arg-type]
         lambda: rp.Additive(gamma=True),
         lambda: rp.Additive(gamma=None),  # type: ignore[arg-type]

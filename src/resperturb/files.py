@@ -19,6 +19,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     >>> [p.name for p in folder.iterdir()], (folder / "a").read_bytes()
     (['a'], b'whole')
     """
+    if path.is_dir():
+        raise ResperturbError(f"could not write {path}: it is a folder; give the name of a file.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ the noise is on in ``train()`` and in ``eval()``, and :func:`noise_off` is the o
 import copy
 import inspect
 import itertools
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -108,11 +107,17 @@ Strategy = Additive | Multiplicative
 M = TypeVar("M", bound=nn.Module)
 
 
+# Larger ones do not fit single precision once they are multiplied with a draw.
+LARGEST_LEVEL = 1e30
+
+
 def _check_level(strategy: Strategy, field: str) -> None:
     value = getattr(strategy, field)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise UsageError(f"{type(strategy).__name__}: {field} must be a finite number, zero or more, not {value!r}.")
+    if not number or not 0 <= value <= LARGEST_LEVEL:
+        raise UsageError(
+            f"{type(strategy).__name__}: {field} must be a number from 0 to {LARGEST_LEVEL:g}, not {value!r}."
+        )
     object.__setattr__(strategy, field, float(value))
 
 
@@ -282,6 +287,10 @@ def perturb(
     if (present := strategy_of(model)) is not None:
         raise UsageError(f"the model is perturbed already, by {present}; start from a fresh one.")
     inner = unwrapped(model)
+    if any(nn.parameter.is_lazy(parameter) for parameter in inner.parameters()):
+        raise UsageError(
+            "some layers do not know their sizes yet (Lazy...): call the model on a batch before perturb."
+        )
     chosen = _chosen(inner, targets)
     if isinstance(strategy, Multiplicative):
         _check_shortcuts(chosen)
@@ -339,14 +348,20 @@ def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junct
         return _targeted(live, [targets] if isinstance(targets, str) else list(targets))
     if unclear := [junction for junction in live if junction.problem]:
         understood = ", ".join(junction.name for junction in live if not junction.problem) or "none"
+        possible = [junction for junction in live if not junction.problem or junction.place is not None]
+        advice = "Say with targets=[...] which of all these are to be perturbed."
+        if len(possible) < len(live):
+            impossible = ", ".join(junction.name for junction in live if junction not in possible)
+            choice = ", or say with targets=[...] which of the others are to be perturbed" if possible else ""
+            advice = f"Write {impossible} as x + f(x) in a method of the module{choice}."
         raise UsageError(
             f"{type(model).__name__} has sums that look residual and are not understood:\n{_listed(unclear)}\n"
-            f"Understood: {understood}.\nSay with targets=[...] which of all these are to be perturbed."
+            f"Understood: {understood}.\n{advice}"
         )
     if unreadable := sorted({type(module).__qualname__ for module in unreadable_modules(model)}):
         raise UsageError(
             f"the source of {', '.join(unreadable)} cannot be read, so it is not known whether it has junctions; "
-            "define it in a file, or say with targets=[...] what to perturb."
+            "define it in a file" + (", or say with targets=[...] what to perturb of the rest." if live else ".")
         )
     if not live:
         raise UsageError(

@@ -66,6 +66,7 @@ def test_a_shadow_that_did_not_train_is_refused_with_the_numbers(attacked_run: R
     untrained = train(tiny_config(lr=1e-9, epochs=1, data={"limit": 400, "part": "shadow_train"}), runs=tmp_path)
     with pytest.raises(ResperturbError, match=r"did not train: its test accuracy is 0\.\d+, the target's 0\.\d+"):
         shadow.shadow_attack(attacked_run, untrained)
+    shadow.check_shadow(untrained, untrained)  # a target that has learned nothing needs no better
 
 
 def test_a_target_of_which_nobody_was_left_out_cannot_be_attacked(attacked_run: Run) -> None:

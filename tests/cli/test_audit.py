@@ -88,3 +88,4 @@ def test_canaries_are_read_or_refused() -> None:
     done = CliRunner().invoke(app, ["train", *TINY, "--canaries", "loud=3"])
     assert isinstance(done.exception, UsageError)
     assert "loud" in str(done.exception)
+    assert "out_of_distribution" in str(done.exception)

@@ -117,7 +117,9 @@ def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path
 def test_runs_that_were_not_attacked_alike_are_not_compared_without_a_warning(
     runs: list[ReportedRun], attacked_run: Run
 ) -> None:
-    assert "were not attacked alike" in render([runs[0], ReportedRun("other", attacked_run)], "A report")
+    page = text(render([runs[0], ReportedRun("other", attacked_run)], "A report"))
+    assert "were not attacked alike" in page
+    assert "of “other”" in page.split("Missing: ")[1].split(".")[0]  # which is the one to be attacked
     twice = [ReportedRun("one", attacked_run), ReportedRun("two", attacked_run)]
     assert "were not attacked alike" not in render(twice, "A report")
 

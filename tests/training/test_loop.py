@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.perturbation import Additive, strategy_of
+from resperturb.training.config import DataConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, measure, train
 from resperturb.training.predict import normalize
@@ -139,6 +140,20 @@ def test_two_processes_do_not_train_the_same_run(tmp_path: Path) -> None:
 def test_a_diverging_loss_stops_and_says_what_to_change(tmp_path: Path) -> None:
     with pytest.raises(ResperturbError, match=r"not finite.*--lr \(it is 1e\+30\) or --gamma"):
         train(tiny_config(lr=1e30, perturbation=NOISE), runs=tmp_path)
+
+
+def test_a_network_whose_answers_are_not_finite_has_not_been_trained(tmp_path: Path) -> None:
+    """One step of a huge rate: the loss was taken before it."""
+    with pytest.raises(ResperturbError, match=r"answers are not finite.*--lr \(it is 1e\+25\)"):
+        train(tiny_config(lr=1e25, epochs=1, batch_size=1000), runs=tmp_path)
+    assert not list(tmp_path.glob("**/result.json"))
+
+
+def test_a_run_whose_images_are_gone_says_where_they_were() -> None:
+    with pytest.raises(UsageError, match="--data patches when this was trained"):
+        load_inputs(DataConfig(spec="patches", fingerprint="0" * 16))
+    with pytest.raises(UsageError, match="no file or folder 'patches'.*check the path.$"):
+        load_inputs(DataConfig(spec="patches"))
 
 
 def test_changed_images_are_noticed(tmp_path: Path) -> None:

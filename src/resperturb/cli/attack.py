@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, emit, true_positives, warn_of_few
 
 HELP = """
 Attack a run: can one tell who was in its training set?
@@ -56,8 +56,8 @@ def _show(console: Any, run: Path, found: dict[str, Any]) -> None:
     table.add_row(
         f"{found['auc']:.3f} ({low:.3f} to {high:.3f})",
         f"{found['accuracy']:.3f}",
-        f"{found['tpr_at_fpr']['0.01']['tpr']:.3f}",
-        f"{found['tpr_at_fpr']['0.1']['tpr']:.3f}",
+        true_positives(found, "0.01"),
+        true_positives(found, "0.1"),
         *(f"{target[key]:.3f}" for key in ("train_accuracy", "test_accuracy", "gap")),
     )
     console.print(table)
@@ -68,4 +68,5 @@ def _show(console: Any, run: Path, found: dict[str, Any]) -> None:
         precision = "-" if row["precision"] is None else f"{row['precision']:.3f}"
         thresholds.add_row(f"{row['threshold']:g}", precision, f"{row['recall']:.3f}")
     console.print(thresholds)
+    warn_of_few(console, found)
     console.print("AUC 0.5 is a coin toss. An attack that fails proves nothing: stronger ones exist.")

@@ -7,7 +7,7 @@ import typer
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, emit, true_positives, warn_of_few
 
 HELP = """
 Attack a run as hard as is known how, and set what that shows beside what is proven.
@@ -79,6 +79,7 @@ def show(console: Any, found: dict[str, Any]) -> None:
     console.print(_headlines(found, kind))
     if any(other != "record" for other in candidates):
         console.print(_kinds(found))
+    warn_of_few(console, next(entry["by_kind"][kind] for entry in found["attacks"] if kind in entry["by_kind"]))
     _show_exposed(console, found["exposed"])
     _show_bounds(console, found)
 
@@ -157,11 +158,10 @@ def _kinds(found: dict[str, Any]) -> Any:
 
 def _numbers_of(measured: dict[str, Any]) -> list[str]:
     low, high = measured["auc_interval"]
-    rates = measured["tpr_at_fpr"]
     return [
         f"{measured['auc']:.3f}\n{low:.3f}-{high:.3f}",
         f"{measured['balanced_accuracy']:.3f}",
-        *(f"{rates[rate]['tpr']:.3f}" for rate in ("0", "0.001", "0.01", "0.1")),
+        *(true_positives(measured, rate) for rate in ("0", "0.001", "0.01", "0.1")),
     ]
 
 

@@ -39,6 +39,31 @@ def emit(payload: Mapping[str, Any], as_json: bool, show: Callable[[Any], None])
         show(Console(highlight=False))
 
 
+# With fewer members or non-members than this luck alone gives any AUC.
+FEW = 20
+
+
+def true_positives(measured: Mapping[str, Any], rate: str) -> str:
+    """Show a true positive rate, unless the false positive rate is too small to be seen among so few non-members.
+
+    >>> true_positives({"tpr_at_fpr": {"0.01": {"tpr": 0.5}}, "nonmembers": 30}, "0.01")
+    'too few'
+    """
+    if 0 < float(rate) * measured["nonmembers"] < 1:
+        return "too few"
+    return f"{measured['tpr_at_fpr'][rate]['tpr']:.3f}"
+
+
+def warn_of_few(console: Any, measured: Mapping[str, Any]) -> None:
+    """Say so if an attack was measured on so few that its numbers say next to nothing."""
+    members, others = measured["members"], measured["nonmembers"]
+    if min(members, others) < FEW:
+        console.print(
+            f"[bold yellow]Only {members} members and {others} others were asked about:[/] with fewer than {FEW} of "
+            "each, luck alone can give any of these numbers."
+        )
+
+
 def fail(error: Exception) -> None:
     """Say what is wrong on stderr, in one message."""
     from rich.console import Console

@@ -102,13 +102,18 @@ def canary_counts(text: str | None) -> dict[str, int] | None:
     >>> canary_counts("mislabelled=60, blank=20")
     {'mislabelled': 60, 'blank': 20}
     """
+    from resperturb.data.canaries import KINDS
+
     if text is None:
         return None
     counts = {}
     for part in text.split(","):
         kind, _, number = part.partition("=")
-        if not number.strip().isdigit():
-            raise UsageError(f"--canaries takes kinds and numbers such as mislabelled=60,blank=20; not {text!r}.")
+        if not number.strip().isdigit() or kind.strip() not in KINDS:
+            raise UsageError(
+                f"--canaries takes kinds and numbers such as mislabelled=60,blank=20; not {text!r}. The kinds are "
+                f"{', '.join(KINDS)}."
+            )
         counts[kind.strip()] = int(number)
     return counts
 

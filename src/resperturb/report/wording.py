@@ -55,15 +55,20 @@ def refutation(run: ReportedRun) -> str | None:
 
 def unequal(runs: Sequence[ReportedRun]) -> str | None:
     """Warn if the runs were not attacked alike: then the one that was attacked least looks best."""
-    attacked = [run for run in runs if run.attacks]
-    methods = {frozenset(attack.name.split(",")[0] for attack in run.attacks) for run in attacked}
-    if len(methods) < 2:
+    made = {run.name: {attack.name.split(",")[0] for attack in run.attacks} for run in runs if run.attacks}
+    everywhere = set.intersection(*made.values()) if made else set()
+    lacking = [
+        f"{', '.join(sorted(missing))} of “{name}”"
+        for name, methods in made.items()
+        if (missing := set.union(*made.values()) - methods)
+    ]
+    if not lacking:
         return None
-    fewest = min(attacked, key=lambda run: len(run.attacks))
+    alike = f" Alike are: {', '.join(sorted(everywhere))}." if everywhere else ""
     return (
-        f"The runs were not attacked alike (“{fewest.name}” by {len(fewest.attacks)}, another by "
-        f"{max(len(run.attacks) for run in attacked)} attacks), so a smaller leak may only mean a weaker attack; "
-        "run “resperturb audit” on all of them before you compare."
+        "The runs were not attacked alike, so a smaller leak may only mean a weaker attack. Missing: "
+        f"{'; '.join(lacking)}.{alike} Make the same attacks on all of them before you compare (“resperturb audit” "
+        "with the same options; shadow is “resperturb attack”)."
     )
 
 

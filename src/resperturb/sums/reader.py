@@ -116,6 +116,7 @@ class Reader:
         self.depth = 0
         self.live = True
         self.unrelated = False
+        self.module: nn.Module | None = None  # whose method is being read
         self._effects: dict[Any, Path | None] = {}
 
     def read(self, module: nn.Module) -> None:
@@ -133,7 +134,7 @@ class Reader:
         problem = f"reading it failed with {type(error).__name__}: {error}"
         found = Found(module, type(None), "forward", None, 0, "forward", None, problem, (), True)
         self.found[(id(module), type(None), "forward", 0, "forward")] = [found]
-        self.depth, self.live, self.unrelated = 0, True, False
+        self.depth, self.live, self.unrelated, self.module = 0, True, False, None
 
     def call(self, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Value | None:
         """Follow a call; None if nothing is known of what it does."""
@@ -241,6 +242,7 @@ class Reader:
         if self.depth >= (DEEPEST if scope.module is not None else DEEPEST_FUNCTION):
             return mixed([*arguments, *keywords.values()], transformed)
         self.depth += 1
+        caller, self.module = self.module, scope.module or self.module
         try:
             frame = _Frame(self, scope, {**around, **_bound(node.args, arguments, keywords)})
             if isinstance(node, ast.Lambda):
@@ -249,6 +251,7 @@ class Reader:
             return either(frame.returned)
         finally:
             self.depth -= 1
+            self.module = caller
 
     def note(self, left: Value, right: Value, node: ast.expr | ast.stmt, frame: "_Frame", quirk: str) -> None:
         """Judge an addition and keep what comes out."""
@@ -258,7 +261,8 @@ class Reader:
         scope = frame.scope
         module, owner, problem = scope.module, scope.owner, verdict.problem or quirk
         if module is None or owner is None:
-            module, owner = frame.nearest_module(), type(None)
+            # What a function of tensors alone adds up counts only if it is clearly residual: most are attentions.
+            module, owner = frame.nearest_module() or (None if problem else self.module), type(None)
             problem = problem or f"it is in {scope.source.function.__qualname__}(), not in a method of a module"
         if module is None:
             return

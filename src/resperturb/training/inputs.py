@@ -96,7 +96,15 @@ def load_inputs(data: DataConfig) -> Inputs:
     same_images = data.model_copy(
         update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None, "poison": None}
     )
-    train, test = _provided.get(data.fingerprint) or _load_pair(same_images, chosen_data_in())
+    try:
+        train, test = _provided.get(data.fingerprint) or _load_pair(same_images, chosen_data_in())
+    except UsageError as error:
+        if not data.fingerprint:
+            raise
+        raise UsageError(
+            f"{error} The images are those of --data {data.spec} when this was trained: give the command in the "
+            "folder that it was given in, or put them back."
+        ) from error
     inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries, data.poison)
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(

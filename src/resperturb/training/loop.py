@@ -219,6 +219,8 @@ def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int)
     """Measure the accuracy on ``images``, with repeatable noise."""
     with uncompiled(model):
         logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
+    if not bool(torch.isfinite(logits).all()):
+        raise ResperturbError(f"the network's answers are not finite: the training has diverged. {_advice(config)}")
     return accuracy(logits, images.labels)
 
 
@@ -261,13 +263,15 @@ def _write_metrics(run: Run, history: list[dict[str, Any]]) -> None:
 
 
 def _not_finite(config: TrainConfig, progress: Progress) -> str:
-    advice = f"lower --lr (it is {config.lr:g})"
-    if config.strategy is not None and config.strategy.gamma > 0:
-        advice += f" or --gamma (it is {config.strategy.gamma:g})"
     return (
         f"the loss is not finite any more in epoch {progress.epoch + 1}, batch {progress.step}: the training has "
-        f"diverged. Try to {advice}."
+        f"diverged. {_advice(config)}"
     )
+
+
+def _advice(config: TrainConfig) -> str:
+    gamma = 0.0 if config.strategy is None else config.strategy.gamma
+    return f"Try to lower --lr (it is {config.lr:g}){f' or --gamma (it is {gamma:g})' if gamma else ''}."
 
 
 @contextmanager
