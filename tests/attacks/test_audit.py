@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resperturb.attacks.audit import Settings, audit, plain, queries_of
+from resperturb.attacks.audit import GROUPED, Settings, audit, caveats_on, plain, queries_of
 from resperturb.attacks.candidates import candidates
 from resperturb.attacks.catalogue import METHODS
 from resperturb.attacks.outcome import load_scores
@@ -71,7 +71,7 @@ def test_it_is_kept_in_the_run_and_headlines_are_in_its_report(audited: tuple[Ru
     kept = entry(found, "rmia-online", "noise off")["by_kind"]["record"]
     assert auc(scores.members, scores.nonmembers) == kept["auc"]
     names = {attack.name for attack in ReportedRun("run", run).attacks}
-    assert "lira-online-global, noise on, 3 draws, spread" in names
+    assert "lira-offline-global, noise on, 3 draws, mean logit" in names
     assert {"shadow", "shadow-adaptive", "shadow-3-draws"} <= names
     line = ReportedRun("run", run).to_dict()
     assert line["attack"]["auc"] == max(
@@ -82,10 +82,10 @@ def test_it_is_kept_in_the_run_and_headlines_are_in_its_report(audited: tuple[Ru
 def test_bounds_are_corrected_and_stand_beside_the_proof(audited: tuple[Run, dict[str, Any]]) -> None:
     _, found = audited
     bounded = [one["epsilon_lower"] for one in found["attacks"] if one["epsilon_lower"]]
-    assert len(bounded) == 5
-    assert [bound["confidence"] for bound in bounded] == pytest.approx([0.99] * 5)
+    assert len(bounded) == 4
+    assert [bound["confidence"] for bound in bounded] == pytest.approx([1 - 0.05 / 4] * 4)
     assert found["epsilon_lower"]["epsilon"] == max(bound["epsilon"] for bound in bounded)
-    assert "best of 5 attacks" in found["epsilon_lower"]["correction"]
+    assert "best of 4 attacks" in found["epsilon_lower"]["correction"]
     # The additive proof is about replacing an image, so the canaries are compared in pairs.
     assert found["epsilon_lower"]["design"] == "pairs"
     assert found["epsilon_lower"]["candidates"] == 24
@@ -230,7 +230,9 @@ def test_records_that_were_put_in_by_groups_bound_nothing(audited: tuple[Run, di
     groups = np.array([str(i // 2) for i in range(len(images))])
     grouped = ImageSet(images.images, images.labels, images.classes, groups, images.name)
     members = asked.members(plain_run.config.data)[: len(asked)]
-    bounds = Bounds.of(plain_run, dataclasses.replace(asked, images=grouped), members, 1e-5, 0.95, 1)
+    asked_of_groups = dataclasses.replace(asked, images=grouped)
+    assert set(caveats_on(asked_of_groups)) - set(caveats_on(asked)) == {GROUPED}
+    bounds = Bounds.of(plain_run, asked_of_groups, members, 1e-5, 0.95, 1)
     assert bounds.at(members.astype(float)) is None
     verdict = bounds.verdict([])
     assert verdict["epsilon_lower"]["epsilon"] == 0

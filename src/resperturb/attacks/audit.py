@@ -33,6 +33,11 @@ CAVEATS = (
     "concerned: the attacks they come from were fixed before, and their number is corrected for.",
 )
 
+GROUPED = (
+    "Images of one group were in or out together, but intervals count every image by itself: they are too narrow, "
+    "and another cut may give another AUC altogether. Train and audit with several --split-seed."
+)
+
 OnStage = Callable[[str, int, int], None]
 
 
@@ -94,7 +99,7 @@ def audit(
     for number, attack in enumerate(attacks):
         on_stage("scoring", number, len(attacks))
         entries.append(_entry(target, attack, evidence, members, asked, settings, bounds))
-    caveats = list(CAVEATS)
+    caveats = caveats_on(asked)
     if shadows:
         learned, failures = _learned(target, settings)
         entries += learned
@@ -115,6 +120,11 @@ def audit(
     }
     write_json(target.path / "audit.json", plain(result))
     return result
+
+
+def caveats_on(asked: Candidates) -> list[str]:
+    """What has to be said with the numbers on these candidates."""
+    return [*CAVEATS, *([] if asked.images.groups is None else [GROUPED])]
 
 
 def check_auditable(target: Run) -> None:

@@ -28,13 +28,13 @@ what this package measures. This page is written by `resperturb reproduce report
 with the paragraphs of `results/{NOTES}`; no measured number is typed by hand, and none is the paper's.
 
 **How to read it.** *Measured* is the mean over seeds ± one standard deviation (each seed has its own quarters of
-the data); with one seed the error is the sampling error of that one training, and *one seed* warns that the luck of
-a training is not in it. A row *agrees* if each printed number differs from the measured mean by at most
-{TOLERANCE:g} + t e √(1 + 1/n), e being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed);
-where printed AUCs lie within two hundredths of one half, as many do, that is easily met. The *claims* below a table
-compare rows with each other: they *hold* or *fail* if the difference is more than t of its errors, and are *open*
-otherwise. *At reduced settings* goes with everything that is not trained as the paper did: neither agreement nor
-difference then says much about the paper.
+the data). With one seed the error is the sampling error of that one training, and *one seed* warns that the luck of
+a training is not in it, nor, on IDC, which patients happened to be in; between seeds that is several times as much.
+A row *agrees* if each printed number differs from the measured mean by at most {TOLERANCE:g} + t e √(1 + 1/n), e
+being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed); where printed AUCs lie within two
+hundredths of one half, as many do, that is easily met. The *claims* below a table compare rows with each other: they
+*hold* or *fail* if the difference is more than t of its errors, and are *open* otherwise. *At reduced settings* goes
+with everything that is not trained as the paper did: neither agreement nor difference then says much about the paper.
 
 **Beware of two things.** At preset `cpu` networks are trained for a fraction of the paper's epochs, and DP-SGD, which
 needs the most steps, suffers most: that it classifies badly here says little about it. And noise makes a network
