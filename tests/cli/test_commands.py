@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from resperturb.cli import app
+from resperturb.cli import app, main
 from resperturb.training.run import Run
 
 COMMAND = [sys.executable, "-m", "resperturb"]
@@ -35,6 +35,21 @@ def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for command in ("train", "attack", "demo"):
         assert command in done.stdout
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupted = typer.Typer()
+
+    @interrupted.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("resperturb.cli.app", interrupted)
+    monkeypatch.setattr("sys.argv", ["resperturb"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err
 
 
 def every_command(app: typer.Typer, *prefix: str) -> list[list[str]]:

@@ -56,6 +56,10 @@ for _name in COMMAND_MODULES:
     importlib.import_module(f"resperturb.cli.{_name}").register(app)
 
 
+# The exit code of Ctrl-C.
+INTERRUPTED = 130
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends in one message, never in a traceback."""
     try:
@@ -65,6 +69,10 @@ def main() -> None:
 
         fail(error)
         sys.exit(error.exit_code)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            print("Stopped. What was trained is kept: the same command goes on from there.", file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
