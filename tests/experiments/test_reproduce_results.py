@@ -53,6 +53,14 @@ def test_a_number_agrees_within_the_stated_tolerance(mean: float, error: float, 
     assert agrees or f"AUC {mean:.3f} against 0.500" in found
 
 
+def test_what_only_a_gross_difference_could_contradict_is_undecided() -> None:
+    found = results.verdict({"auc": 0.5}, {"auc": measured(0.52, 0.05, 3)}, "paper", reduced=False)
+    assert found == "undecided: only a difference of more than 0.26 in AUC would have been seen"
+    assert results.verdict({"auc": 0.9}, {"auc": measured(0.52, 0.05, 3)}, "paper", reduced=False).startswith(
+        "differs"
+    )
+
+
 def test_one_number_that_differs_is_enough() -> None:
     found = results.verdict(
         {"auc": 0.5, "test_accuracy": 0.7},

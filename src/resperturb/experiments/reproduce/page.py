@@ -10,7 +10,7 @@ from resperturb.attacks.shadow import LEARNING_RATES
 from resperturb.experiments.reproduce.declarations import EXPERIMENTS
 from resperturb.experiments.reproduce.plan import estimate, needs_of, rounds
 from resperturb.experiments.reproduce.presets import PRESETS
-from resperturb.experiments.reproduce.results import NOT_COMPARED, TOLERANCE
+from resperturb.experiments.reproduce.results import NOT_COMPARED, TOLERANCE, WIDEST
 from resperturb.files import write_bytes
 
 NOTES = "notes.md"
@@ -32,7 +32,8 @@ the data). With one seed the error is the sampling error of that one training, a
 a training is not in it, nor, on IDC, which patients happened to be in; between seeds that is several times as much.
 A row *agrees* if each printed number differs from the measured mean by at most {TOLERANCE:g} + t e √(1 + 1/n), e
 being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed); where printed AUCs lie within two
-hundredths of one half, as many do, that is easily met. The *claims* below a table compare rows with each other: they
+hundredths of one half, as many do, that is easily met. Where that bound is above {WIDEST:g} it is *undecided*: seeds
+differ too much. The *claims* below a table compare rows with each other: they
 *hold* or *fail* if the difference is more than t of its errors, and are *open* otherwise. *At reduced settings* goes
 with everything that is not trained as the paper did: neither agreement nor difference then says much about the paper.
 
@@ -218,7 +219,7 @@ def _rows(rows: list[dict[str, Any]], with_audit: bool) -> str:
             cells += [_spread(measured.get("adaptive_auc")), strongest]
         for key in ("train_accuracy", "test_accuracy"):
             cells += [_number(paper.get(key)), _spread(measured.get(key))]
-        cells += [f"{len(row['seeds'])} of {row['seeds_wanted']}", row["verdict"]]
+        cells += [f"{len(row['seeds'])} of {max(len(row['seeds']), row['seeds_wanted'])}", row["verdict"]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

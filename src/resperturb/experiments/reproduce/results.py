@@ -2,7 +2,8 @@
 
 **The rule of a row.** A measured mean *agrees* with a printed number if they differ by no more than
 ``TOLERANCE`` + t e sqrt(1 + 1/n), with n seeds and e the error of one measurement: the paper's number is one
-measurement too. A row agrees if all numbers that the paper printed of it agree. Where settings or data are reduced,
+measurement too. A row agrees if all numbers that the paper printed of it agree; it is *undecided* where that bound is
+wider than ``WIDEST``, which says more about the spread than about the paper. Where settings or data are reduced,
 *at reduced settings* goes with it, because neither agreement nor difference then says much about the paper's own.
 
 **The rule of a claim.** That one row is below another *holds* if the difference of the means is larger than t times
@@ -26,6 +27,7 @@ from resperturb.training.run import environment
 
 SCHEMA = 1
 TOLERANCE = 0.01
+WIDEST = 0.05
 NOT_COMPARED = "smoke test only: no comparison"
 PRINTED = {"auc": "AUC", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
 
@@ -61,6 +63,8 @@ def verdict(paper: dict[str, float | None] | None, measured: dict[str, Any], pre
     ('agrees', 'differs: AUC 0.600 against 0.700')
     >>> verdict({"auc": 0.61}, {"auc": {**one, "values": [0.6]}}, "cpu", True)
     'agrees at reduced settings (one seed)'
+    >>> verdict({"auc": 0.61}, {"auc": {**one, "error": 0.05}}, "paper", False)
+    'undecided: only a difference of more than 0.26 in AUC would have been seen'
     """
     if preset == "quick":
         return NOT_COMPARED
@@ -76,7 +80,13 @@ def verdict(paper: dict[str, float | None] | None, measured: dict[str, Any], pre
         if abs(measured[key]["mean"] - value) > tolerance(measured[key])
     ]
     words = _circumstances(reduced, *(measured[key] for key in printed))
-    return f"differs{words}: {', '.join(off)}" if off else f"agrees{words}"
+    if off:
+        return f"differs{words}: {', '.join(off)}"
+    tolerances = {PRINTED[key]: tolerance(measured[key]) for key in printed}
+    vague = [f"{within:.2f} in {name}" for name, within in tolerances.items() if within > WIDEST]
+    if vague:
+        return f"undecided{words}: only a difference of more than {', '.join(vague)} would have been seen"
+    return f"agrees{words}"
 
 
 def tolerance(spread: dict[str, Any]) -> float:
