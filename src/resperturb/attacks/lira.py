@@ -65,7 +65,7 @@ def separation(inside: Moments, outside: Moments) -> Floats:
     The deviation of a single record is not used: with few models it may be tiny by chance. A mean that is lower with
     the record than without it is such a chance too.
 
-    >>> means = np.zeros((1, 1)), np.full((1, 1), 3.0)
+    >>> means = np.full((1, 1), 3.0), np.zeros((1, 1))
     >>> separation(*(Moments(np.full(1, 2), mean, np.ones((1, 1, 1))) for mean in means)).tolist()
     [3.0]
     """
