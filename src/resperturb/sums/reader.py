@@ -242,7 +242,7 @@ class Reader:
         if self.depth >= (DEEPEST if scope.module is not None else DEEPEST_FUNCTION):
             return mixed([*arguments, *keywords.values()], transformed)
         self.depth += 1
-        caller, self.module = self.module, scope.module or self.module
+        caller, self.module = self.module, self.module if scope.module is None else scope.module
         try:
             frame = _Frame(self, scope, {**around, **_bound(node.args, arguments, keywords)})
             if isinstance(node, ast.Lambda):
@@ -262,7 +262,9 @@ class Reader:
         module, owner, problem = scope.module, scope.owner, verdict.problem or quirk
         if module is None or owner is None:
             # What a function of tensors alone adds up counts only if it is clearly residual: most are attentions.
-            module, owner = frame.nearest_module() or (None if problem else self.module), type(None)
+            module, owner = frame.nearest_module(), type(None)
+            if module is None and not problem:
+                module = self.module
             problem = problem or f"it is in {scope.source.function.__qualname__}(), not in a method of a module"
         if module is None:
             return
