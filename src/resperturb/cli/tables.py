@@ -32,7 +32,8 @@ def comparison(runs: "Sequence[ReportedRun]") -> "Table":
         if run.worst is not None:
             low, high = run.worst.interval
             leak = f"{run.worst.auc:.3f}\n{low:.3f}-{high:.3f}"
-            named = f"{run.worst.summary['tpr_at_fpr']['0.01']['tpr']:.3f}"
+            point = run.worst.tpr("0.01")
+            named = "too few" if point is None else f"{point['tpr']:.3f}"
         bounds = claim(run)
         upper = "none" if bounds.upper.epsilon == float("inf") else f"<= {number(bounds.upper.epsilon)}"
         table.add_row(

@@ -238,7 +238,7 @@ class ReportedRun:
                 "of": len(self.attacks),
                 "auc": summary["auc"],
                 "auc_interval": summary["auc_interval"],
-                "tpr_at_1_percent_fpr": summary["tpr_at_fpr"]["0.01"]["tpr"],
+                "tpr_at_1_percent_fpr": (self.worst.tpr("0.01") or {}).get("tpr"),
                 "leaks": self.leaks,
             }
         return line
