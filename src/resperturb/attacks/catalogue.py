@@ -207,10 +207,10 @@ def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
         view for view in seen if view.access != "noise on" or (view.draws == most and view.combination != "votes")
     }
     best -= {view for view in seen if view.combination == "mean log-probability"}
-    strongest = "lira-online" if shadows >= MANY_SHADOWS else "lira-online-global"
-    if shadows < ENOUGH_FOR_TWO_MEANS:
-        strongest = "lira-offline-global"
-    bounding = {strongest, "rmia-online"} if shadows else {"loss", "modified-entropy"}
+    if shadows >= ENOUGH_FOR_TWO_MEANS:
+        bounding = {"lira-online" if shadows >= MANY_SHADOWS else "lira-online-global", "rmia-online"}
+    else:
+        bounding = {"lira-offline-global", "rmia-online"} if shadows else {"loss", "modified-entropy"}
     headlines = {"loss", *bounding}
     votes = {view for view in seen if view.draws == max(most, 1) and view.combination in ("votes", "mean logit")}
 

@@ -117,6 +117,15 @@ def precision_recall(
     return found
 
 
+def can_be_seen(fpr: float, nonmembers: int) -> bool:
+    """Whether a false positive rate is no smaller than one of so many non-members; none at all is always seen.
+
+    >>> can_be_seen(0.01, 30), can_be_seen(0.01, 100), can_be_seen(0.0, 30)
+    (False, True, True)
+    """
+    return not 0 < fpr * nonmembers < 1
+
+
 def tpr_at_fpr(
     members: ArrayLike,
     nonmembers: ArrayLike,

@@ -49,7 +49,9 @@ def true_positives(measured: Mapping[str, Any], rate: str) -> str:
     >>> true_positives({"tpr_at_fpr": {"0.01": {"tpr": 0.5}}, "nonmembers": 30}, "0.01")
     'too few'
     """
-    if 0 < float(rate) * measured["nonmembers"] < 1:
+    from resperturb.auditing.metrics import can_be_seen
+
+    if not can_be_seen(float(rate), measured["nonmembers"]):
         return "too few"
     return f"{measured['tpr_at_fpr'][rate]['tpr']:.3f}"
 

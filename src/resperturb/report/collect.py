@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resperturb.attacks.outcome import MembershipScores, load_scores
+from resperturb.auditing.metrics import can_be_seen
 from resperturb.errors import ResperturbError
 from resperturb.training.run import Run
 
@@ -46,9 +47,7 @@ class Attack:
     def tpr(self, fpr: str) -> dict[str, Any] | None:
         """What it finds at a false positive rate, if so small a rate can be seen among so many non-members."""
         found: dict[str, Any] | None = self.summary["tpr_at_fpr"].get(fpr)
-        if 0 < float(fpr) * self.scores.nonmembers.size < 1:
-            return None
-        return found
+        return found if can_be_seen(float(fpr), self.scores.nonmembers.size) else None
 
     @cached_property
     def p_value(self) -> float:

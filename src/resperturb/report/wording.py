@@ -55,19 +55,16 @@ def refutation(run: ReportedRun) -> str | None:
 
 def unequal(runs: Sequence[ReportedRun]) -> str | None:
     """Warn if the runs were not attacked alike: then the one that was attacked least looks best."""
-    made = {run.name: {attack.name.split(",")[0] for attack in run.attacks} for run in runs if run.attacks}
-    everywhere = set.intersection(*made.values()) if made else set()
+    made = [(run.name, {attack.name.split(",")[0] for attack in run.attacks}) for run in runs if run.attacks]
+    anywhere = set().union(*(methods for _, methods in made))
     lacking = [
-        f"{', '.join(sorted(missing))} of “{name}”"
-        for name, methods in made.items()
-        if (missing := set.union(*made.values()) - methods)
+        f"{', '.join(sorted(missing))} of “{name}”" for name, methods in made if (missing := anywhere - methods)
     ]
     if not lacking:
         return None
-    alike = f" Alike are: {', '.join(sorted(everywhere))}." if everywhere else ""
     return (
         "The runs were not attacked alike, so a smaller leak may only mean a weaker attack. Missing: "
-        f"{'; '.join(lacking)}.{alike} Make the same attacks on all of them before you compare (“resperturb audit” "
+        f"{'; '.join(lacking)}. Make the same attacks on all of them before you compare (“resperturb audit” "
         "with the same options; shadow is “resperturb attack”)."
     )
 
