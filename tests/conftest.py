@@ -29,7 +29,7 @@ def tiny_config(**changes: object) -> TrainConfig:
 @pytest.fixture(scope="session")
 def attacked_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that has learned its images by heart, attacked by the paper's attack."""
-    from resperturb.attacks.shadow import run_shadow_attack
+    from resperturb.audits.shadow import run_shadow_attack
     from resperturb.training.loop import train
 
     folder: Path = tmp_path_factory.mktemp("attacked")

@@ -9,8 +9,8 @@ unless one is given.
 import sys
 from pathlib import Path
 
-from resperturb.attacks.outcome import measures
-from resperturb.attacks.shadow import check_shadow, run_shadow_attack, shadow_attack
+from resperturb.audits.outcome import measures
+from resperturb.audits.shadow import check_shadow, run_shadow_attack, shadow_attack
 from resperturb.files import write_json
 from resperturb.report.figures import BLUE, COLUMN, VERMILLION, paper_style, save_figure
 from resperturb.training.run import Run, open_run

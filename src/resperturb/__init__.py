@@ -9,15 +9,15 @@ from typing import Any
 _WHERE = {
     "Additive": "resperturb.perturbation",
     "Multiplicative": "resperturb.perturbation",
-    "junctions": "resperturb.junction",
-    "load": "resperturb.weights",
+    "junctions": "resperturb.perturbation",
+    "load": "resperturb.perturbation",
     "noise_off": "resperturb.perturbation",
     "perturb": "resperturb.perturbation",
-    "save": "resperturb.weights",
+    "save": "resperturb.perturbation",
     "seeded_predictions": "resperturb.perturbation",
     "strategy_of": "resperturb.perturbation",
 }
-_SUBPACKAGES = ("attacks", "auditing", "data", "models", "privacy", "report", "sde", "training")
+_SUBPACKAGES = ("attacks", "auditing", "audits", "data", "models", "privacy", "report", "training")
 
 __all__ = [*_WHERE, *_SUBPACKAGES]
 

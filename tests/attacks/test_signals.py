@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from resperturb.attacks.candidates import candidates
-from resperturb.attacks.signals import Query, Signals, View, ask, collect, logit_of_log, signals_of
+from resperturb.attacks.signals import Query, Signals, View, ask, logit_of_log, signals_of
+from resperturb.audits.ask import collect
+from resperturb.audits.candidates import candidates
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.perturbation import noise_off
+from resperturb.perturbation.perturb import noise_off
 from resperturb.training.loop import train
 from resperturb.training.predict import predict
 from resperturb.training.run import Run

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import resperturb as rp
 from resperturb.errors import UsageError
-from resperturb.noise import NoiseSource
+from resperturb.noise.source import NoiseSource
 
 torchvision = pytest.importorskip("torchvision")
 timm = pytest.importorskip("timm")

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import resperturb as rp
 from resperturb.errors import UsageError
-from resperturb.noise import NoiseSource
-from resperturb.perturbation import clipping_of
+from resperturb.noise.source import NoiseSource
+from resperturb.perturbation.perturb import clipping_of
 
 transformers = pytest.importorskip("transformers")
 

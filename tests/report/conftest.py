@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resperturb.attacks.audit import Settings, audit
+from resperturb.audits.audit import Settings, audit
 from resperturb.data.sources import load_pair
 from resperturb.report.collect import ReportedRun
 from resperturb.training.loop import train

@@ -128,8 +128,8 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
     """Scores that know nothing of membership, many times over: the best of them looks like a leak, and is none."""
     import numpy as np
 
-    from resperturb.attacks.leakage import measured
-    from resperturb.attacks.outcome import MembershipScores, save_outcome
+    from resperturb.audits.leakage import measured
+    from resperturb.audits.outcome import MembershipScores, save_outcome
 
     rng = np.random.default_rng(0)
     run = copied(attacked_run, tmp_path)

@@ -18,7 +18,7 @@ from resperturb.cli import app
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models import build
-from resperturb.noise import derive_key
+from resperturb.noise.source import derive_key
 from resperturb.privacy import dpsgd_budget, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config

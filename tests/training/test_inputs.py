@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resperturb.attacks.candidates import candidates
-from resperturb.attacks.signals import Query, collect
+from resperturb.attacks.signals import Query
+from resperturb.audits.ask import collect
+from resperturb.audits.candidates import candidates
 from resperturb.data.rows import Rows
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train

@@ -20,10 +20,9 @@ COMMAND_MODULES: tuple[str, ...] = (
     "audit_scores",
     "budget",
     "check",
-    "sde",
-    "bench",
-    "reproduce",
 )
+# Found by their names alone: the library does not depend on what is built upon it.
+PAPER_COMMANDS: tuple[str, ...] = ("sde", "bench", "reproduce")
 
 app = typer.Typer(
     name="resperturb",
@@ -54,6 +53,8 @@ def _root(
 
 for _name in COMMAND_MODULES:
     importlib.import_module(f"resperturb.cli.{_name}").register(app)
+for _name in PAPER_COMMANDS:
+    importlib.import_module(f"resperturb.paper.commands.{_name}").register(app)
 
 
 # The exit code of Ctrl-C.

@@ -34,7 +34,7 @@ def attack(
     as_json: JsonOption = False,
 ) -> None:
     """Parse, attack, print."""
-    from resperturb.attacks.shadow import run_shadow_attack
+    from resperturb.audits.shadow import run_shadow_attack
     from resperturb.cli.progress import training_progress
     from resperturb.training.run import open_run
 

@@ -48,8 +48,8 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""
-    from resperturb.attacks.audit import Settings
-    from resperturb.attacks.audit import audit as audit_run
+    from resperturb.audits.audit import Settings
+    from resperturb.audits.audit import audit as audit_run
     from resperturb.cli.progress import stage_progress
     from resperturb.training.run import open_run
 

@@ -43,7 +43,7 @@ def audit_poison(
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""
-    from resperturb.attacks.poison import PoisonSettings, poison_audit
+    from resperturb.audits.poison import PoisonSettings, poison_audit
     from resperturb.cli.progress import stage_progress
     from resperturb.data.poison import KINDS
     from resperturb.errors import UsageError

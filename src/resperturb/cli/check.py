@@ -33,9 +33,9 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Measure, print, draw."""
-    from resperturb.experiments.assumptions import measure_assumptions, summary
     from resperturb.report.assumption_figures import quantile_figure
     from resperturb.report.figures import save_figure
+    from resperturb.training.assumptions import measure_assumptions, summary
     from resperturb.training.run import open_run
 
     measured = measure_assumptions(open_run(run), records=records, draws=draws, seed=seed)

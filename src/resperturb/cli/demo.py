@@ -30,8 +30,8 @@ def demo(
     from rich.console import Console
 
     from resperturb.cli.progress import training_progress
-    from resperturb.experiments.demo import Stage, run_demo
     from resperturb.report.collect import ReportedRun
+    from resperturb.report.demo import Stage, run_demo
     from resperturb.report.page import write_report
 
     progress = Console(stderr=True, quiet=as_json, highlight=False)

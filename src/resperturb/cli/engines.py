@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from resperturb.training.fanout import Engine
+    from resperturb.engine.fanout import Engine
 
 EngineOption = Annotated[
     Literal["local", "ray"],
@@ -46,12 +46,12 @@ def engine_of(name: str, address: str | None, cpus: int | None, gpus: float | No
     from resperturb.errors import UsageError
 
     if name == "ray":
-        from resperturb.training.fanout_ray import RayEngine
+        from resperturb.engine.ray import RayEngine
 
         return RayEngine(address, 1 if cpus is None else cpus, gpus)
     for option, value in (("--ray-address", address), ("--ray-cpus", cpus), ("--ray-gpus", gpus)):
         if value is not None:
             raise UsageError(f"{option} is for --engine ray; add that, or leave it out.")
-    from resperturb.training.fanout_local import local
+    from resperturb.engine.local import local
 
     return local

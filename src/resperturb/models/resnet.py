@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.junction import HasJunction, join
+from resperturb.perturbation.junctions import HasJunction, join
 
 Norm = Literal["batch", "group"]
 WIDTHS = (16, 32, 64)

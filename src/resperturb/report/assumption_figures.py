@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from resperturb.experiments.assumptions import Measured
 from resperturb.report.figures import COLUMN, GREY, PALETTE, paper_style
+from resperturb.training.assumptions import Measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -145,7 +145,7 @@ def _guaranteed(guarantee: dict[str, Any]) -> Upper:
 
 
 def _computed(run: ReportedRun) -> Upper:
-    from resperturb.attacks.verdict import proven
+    from resperturb.audits.verdict import proven
 
     return _upper(run, proven(run.run, DELTA, can_use_coins=False).to_dict(), DELTA)
 

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from resperturb.attacks.outcome import MembershipScores, load_scores
 from resperturb.auditing.metrics import can_be_seen
+from resperturb.audits.outcome import MembershipScores, load_scores
 from resperturb.errors import ResperturbError
 from resperturb.training.run import Run
 

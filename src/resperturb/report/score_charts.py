@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.attacks.outcome import roc_points
 from resperturb.auditing.metrics import roc_curve, tpr_at_fpr
+from resperturb.audits.outcome import roc_points
 from resperturb.report import charts
 from resperturb.report.charts import Chart, Option, Toggle, attacked, colour, rounded, shown
 from resperturb.report.collect import Attack, ReportedRun

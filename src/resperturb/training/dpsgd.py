@@ -19,7 +19,7 @@ from torch import Tensor
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.noise import derive_key, keyed_generator
+from resperturb.noise.source import derive_key, keyed_generator
 from resperturb.privacy.budget import Assumption
 from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdBudget, calibrate_dpsgd, dpsgd_budget
 from resperturb.privacy.schedule import Schedule, schedule

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from resperturb import weights
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import write_bytes, write_json
+from resperturb.perturbation import weights
 from resperturb.training.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import World, joined

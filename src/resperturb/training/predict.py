@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
+from resperturb.noise.threefry import has_compiler
 from resperturb.perturbation import seeded_predictions
-from resperturb.threefry import has_compiler
 
 # Compiling takes some ten seconds; so many answers win them back.
 ANSWERS_WORTH_COMPILING = 200_000

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from resperturb import weights
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_json
 from resperturb.models.build import build
+from resperturb.perturbation import weights
 from resperturb.training.config import TrainConfig, make_config
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models.build import build
-from resperturb.noise import derive_key, keyed_generator
+from resperturb.noise.source import derive_key, keyed_generator
+from resperturb.noise.threefry import has_compiler
 from resperturb.perturbation import perturb
-from resperturb.threefry import has_compiler
 from resperturb.training.augment import crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress

@@ -1,0 +1,304 @@
+"""Where the Gaussian numbers come from: fresh, independent, and not to be guessed.
+
+A draw is a pure function of a 128-bit key, and a key is used once:
+
+- **Training** keys come from torch's global generator, so training noise follows ``torch.manual_seed``, is saved
+  and restored with torch's random state, and is the same when gradient checkpointing runs a block twice. The rank
+  is mixed in, so that data-parallel workers which share a seed draw different noise.
+- **Prediction** keys come from the operating system, whatever ``torch.manual_seed`` was told, unless a seed is
+  asked for.
+
+Seeding a ``torch.Generator`` on the CPU keeps 32 bits of the seed only: few enough to try them all, and to meet
+the same noise twice in one training. Keys are therefore expanded to a whole generator state.
+"""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from resperturb.errors import UsageError
+from resperturb.noise.threefry import compiled_normals, has_compiler
+
+KEY_BYTES = 16
+CHUNK = 1 << 18
+
+
+class _Inherited:
+    """What a forked child took over from its parent; it must not go on to repeat the parent's training noise."""
+
+    token = b""
+    seed: int | None = None
+    group: object = None
+
+
+def _process_group() -> object:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.group.WORLD
+    return None
+
+
+def _after_fork() -> None:
+    _Inherited.token = os.urandom(KEY_BYTES)
+    _Inherited.seed = torch.initial_seed()
+    _Inherited.group = _process_group()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def derive_key(*parts: bytes | int) -> bytes:
+    """Hash ``parts`` to a key.
+
+    >>> derive_key(1, b"noise") == derive_key(1, b"noise"), derive_key(1) == derive_key(2)
+    (True, False)
+    """
+    digest = hashlib.blake2b(digest_size=KEY_BYTES)
+    for part in parts:
+        raw = part.to_bytes(16, "little", signed=True) if isinstance(part, int) else part
+        digest.update(len(raw).to_bytes(8, "little") + raw)
+    return digest.digest()
+
+
+def training_key() -> bytes:
+    """Take a key from torch's global generator, different on every data-parallel rank.
+
+    A forked child gets keys of its own, until it joins a process group or seeds torch itself.
+    """
+    drawn = torch.randint(-(2**63), 2**63 - 1, (2,)).numpy().tobytes()
+    group = _process_group()
+    if group is not None and group is not _Inherited.group:
+        return derive_key(drawn, torch.distributed.get_rank())
+    return derive_key(drawn, _Inherited.token if torch.initial_seed() == _Inherited.seed else b"")
+
+
+_sources: WeakValueDictionary[int, "NoiseSource"] = WeakValueDictionary()
+_handles = itertools.count(1)
+
+
+class NoiseSource:
+    """The one source that all junctions of a model draw from.
+
+    With ``seed`` the noise of predictions repeats: the n-th draw after seeding is always the same. Whoever knows the
+    seed can subtract the noise from every answer, so it is for tests and measurements, not for serving.
+
+    >>> NoiseSource(seed=1).normal(torch.empty(2), training=False).equal(
+    ...     NoiseSource(seed=1).normal(torch.empty(2), training=False))
+    True
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.silenced = 0
+        self.entered = 0
+        self._register(seed)
+
+    def _register(self, seed: int | None) -> None:
+        self.reseed(seed)
+        self._handle = next(_handles)
+        self._card = torch.tensor(self._handle)  # a tensor, so that what is compiled serves other models too
+        _sources[self._handle] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is loud, whatever silenced the original while it was copied, and starts its own seeded noise.
+        return {"seed": self.seed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.silenced = 0
+        self.entered = 0
+        self._register(state["seed"])
+
+    def normal(self, like: Tensor, training: bool) -> Tensor:
+        """Draw standard normals with the shape, type, device and memory layout of ``like``."""
+        if torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None:
+            return _exported_normal(like)
+        if torch.compiler.is_compiling() and not _in_a_transform():
+            # Of the shape alone: a tensor that is handed over must be in memory first, and is fused with nothing.
+            dense = torch.empty_like(like)
+            drawn: Tensor = torch.ops.resperturb.normal_of(
+                torch.empty(0), self._card, dense.shape, dense.stride(), like.dtype, like.device, training
+            )
+            return drawn
+        if torch.compiler.is_compiling() or not isinstance(like, Tensor):  # or symbolically, by torch.fx
+            return self._opaque_normal(like, training)
+        if _in_a_transform():
+            # Under vmap a tensor that all share still needs noise of its own in every lane.
+            batched = torch._C._functorch.is_batchedtensor(like)
+            return self._opaque_normal(like if batched else torch.rand_like(like.detach()), training)
+        return standard_normal(like, self.next_key(training))
+
+    def _opaque_normal(self, like: Tensor, training: bool) -> Tensor:
+        # The empty tensor keeps the compiler from merging two draws over the same tensor into one.
+        drawn: Tensor = _normal(like.detach(), torch.empty(0), self._handle, training, torch.compiler.is_compiling())
+        return drawn
+
+    def next_key(self, training: bool) -> bytes:
+        """Return a key that was not used before."""
+        if training:
+            return training_key()
+        if self.seed is None:
+            if torch._C._current_graph_task_id() != -1:
+                raise UsageError(
+                    "the noise of predictions cannot be drawn a second time, and gradient checkpointing recomputes "
+                    "it in the backward pass; call train(), or switch checkpointing off in eval()."
+                )
+            return os.urandom(KEY_BYTES)
+        self._drawn += 1
+        return derive_key(b"prediction", self.seed, self._drawn)
+
+    def reseed(self, seed: int | None) -> None:
+        """Start the prediction noise again from ``seed``, or from the operating system."""
+        self.seed, self._drawn = seed, 0
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _in_a_transform() -> bool:
+    """Whether this runs under vmap or another transform of ``torch.func``."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+# Defined by hand, since a custom_op takes longer to be called than a small draw.
+torch.library.define(
+    "resperturb::normal_of",
+    "(Tensor ticket, Tensor card, SymInt[] size, SymInt[] stride, ScalarType dtype, Device device, bool training) "
+    "-> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+
+
+@torch.library.impl("resperturb::normal_of", "CompositeExplicitAutograd")
+def _normal_of(
+    ticket: Tensor,
+    card: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    training: bool,
+) -> Tensor:
+    """A draw like :func:`_normal`, in compiled networks, of a tensor that need not be there yet."""
+    source = _sources.get(int(card)) or NoiseSource()  # a compiled graph may outlive the model it came from
+    like = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return standard_normal(like, source.next_key(training), compiled=True)
+
+
+torch.library.register_fake(
+    "resperturb::normal_of",
+    lambda ticket, card, size, stride, dtype, device, training: torch.empty_strided(
+        size, stride, dtype=dtype, device=device
+    ),
+)
+
+
+@torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _normal(like: Tensor, ticket: Tensor, handle: int, training: bool, compiled: bool) -> Tensor:
+    """A draw that compilers can neither look into nor repeat, fold or drop."""
+    source = _sources.get(handle) or NoiseSource()  # a traced graph may outlive the model it came from
+    return standard_normal(like, source.next_key(training), compiled)
+
+
+@_normal.register_fake
+def _(like: Tensor, ticket: Tensor, handle: int, training: bool, compiled: bool) -> Tensor:
+    return torch.empty_like(like)
+
+
+@_normal.register_vmap
+def _(
+    info: Any, in_dims: Any, like: Tensor, ticket: Tensor, handle: int, training: bool, compiled: bool
+) -> tuple[Tensor, Any]:
+    if info.randomness != "different":
+        raise UsageError(
+            f"vmap(randomness={info.randomness!r}) cannot give every example its own noise; say "
+            "randomness='different'."
+        )
+    return _normal(like, torch.empty(0), handle, training, compiled), in_dims[0]
+
+
+def _exported_normal(like: Tensor) -> Tensor:
+    """Standard normals of the random numbers that the runtime of an exported graph has.
+
+    Sessions of onnxruntime in one process all draw the same normals; only their dropout does not repeat. Its mask
+    picks the signs, and is used as a mask because onnxruntime takes out a dropout that only feeds on.
+    """
+    noise = torch.randn_like(like)
+    _, positive = torch.native_dropout(noise, 0.5, True)
+    return torch.where(positive, noise, -noise)
+
+
+def standard_normal(like: Tensor, key: bytes, compiled: bool = False) -> Tensor:
+    """Draw standard normals shaped like ``like``: a pure function of the arguments and the device's kind.
+
+    ``compiled`` draws them faster, and draws others, where there is a compiler: for networks that are compiled.
+
+    >>> a, b = (standard_normal(torch.empty(3), bytes([i] * 16)) for i in (0, 1))
+    >>> bool((a == b).any())
+    False
+    """
+    dtype = torch.float32 if like.dtype.itemsize < 4 else like.dtype
+    # In the order of memory: torch fills a tensor with other strides, such as channels_last, seven times slower.
+    strides = torch.empty_like(like, device="meta").stride()
+    if compiled and dtype == torch.float32 and like.device.type == "cpu" and has_compiler():
+        flat = _compiled(like.numel(), key)
+    else:
+        flat = torch.empty(like.numel(), dtype=dtype, device=like.device)
+        _fill(flat, key)
+    return flat.as_strided(like.shape, strides).to(like.dtype)
+
+
+def _compiled(count: int, key: bytes) -> Tensor:
+    words = torch.frombuffer(bytearray(key), dtype=torch.int32)
+    with torch.no_grad():
+        return compiled_normals()(words, -(-count // 4))[:count]
+
+
+def _fill(flat: Tensor, key: bytes) -> None:
+    if flat.device.type == "cpu":
+        _fill_in_threads(flat, key)
+    else:
+        flat.normal_(generator=keyed_generator(key, flat.device))
+
+
+def _fill_in_threads(flat: Tensor, key: bytes) -> None:
+    """Fill chunk by chunk, each from a key of its own, so that the numbers do not depend on the number of threads."""
+    chunks = torch.split(flat, CHUNK)
+    if len(chunks) == 1 or torch.get_num_threads() == 1:
+        for index, chunk in enumerate(chunks):
+            _fill_chunk(chunk, derive_key(key, index))
+    else:
+        keys = [derive_key(key, index) for index in range(len(chunks))]
+        list(_thread_pool(os.getpid(), torch.get_num_threads()).map(_fill_chunk, chunks, keys))
+
+
+@lru_cache(maxsize=1)
+def _thread_pool(pid: int, threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="resperturb-noise")
+
+
+def _fill_chunk(chunk: Tensor, key: bytes) -> None:
+    # A thread does not inherit the mode of its caller, and only inference mode may write to its tensors.
+    with torch.no_grad(), torch.inference_mode(chunk.is_inference()):
+        chunk.normal_(generator=keyed_generator(key))
+
+
+def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Generator:
+    """Make a generator whose whole state follows from ``key``; seeding one on the CPU would keep 32 bits only.
+
+    >>> one, other = (torch.rand(1, generator=keyed_generator(bytes([i] * 16))) for i in (0, 1))
+    >>> bool(one == other)
+    False
+    """
+    if device is not None and device.type != "cpu":
+        return torch.Generator(device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
+    generator = torch.Generator()
+    state = generator.get_state()
+    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
+    # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
+    state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
+    return generator.set_state(state)

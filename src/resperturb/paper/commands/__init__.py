@@ -1,0 +1,1 @@
+"""The commands ``reproduce``, ``sde`` and ``bench``, which the command line adds to its own."""

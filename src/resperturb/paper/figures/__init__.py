@@ -1,0 +1,1 @@
+"""Figures of the reproduction, of the SDE and of the benchmark."""

@@ -1,0 +1,136 @@
+"""How far the reproduction is: what is trained, what is left, and how long that will take."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resperturb.paper.reproduce.declarations import Experiment
+from resperturb.paper.reproduce.library import runs_in, state_of
+from resperturb.paper.reproduce.plan import estimate, kind_of, trainings
+from resperturb.paper.reproduce.presets import Preset, reduction
+from resperturb.paper.reproduce.results import load
+from resperturb.training.config import TrainConfig
+from resperturb.training.run import Run
+
+
+@dataclass(frozen=True)
+class Found:
+    """A training on disk: whether it is finished, the share of its epochs that is done, and how long it took."""
+
+    finished: bool
+    share: float
+    seconds: float | None
+
+
+def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, results: Path, jobs: int) -> dict[str, Any]:
+    """Compare what is wanted with what is there; no data are read, so it answers at once.
+
+    The time left is estimated from the measured times of finished trainings of the same sort where there are some.
+    """
+    there = _on_disk(runs)
+    ratios = _ratios(preset, experiments, there)
+    lines = []
+    for experiment in experiments:
+        wanted = trainings([experiment], preset)
+        result = load(results, experiment.id)
+        lines.append(
+            {
+                "id": experiment.id,
+                "trainings": len(wanted),
+                "done": sum(_of(config, there).finished for config in wanted),
+                "core_seconds_left": sum(_left(config, there, ratios) for config in wanted),
+                "result": None if result is None else result["preset"],
+                "complete": result is not None and is_complete(experiment, result, preset),
+            }
+        )
+    everything = trainings(experiments, preset)
+    left = sum(_left(config, there, ratios) for config in everything)
+    return {
+        "preset": preset.name,
+        "runs": str(runs),
+        "results": str(results),
+        "experiments": lines,
+        "trainings": len(everything),
+        "done": sum(_of(config, there).finished for config in everything),
+        "core_seconds_left": left,
+        "core_seconds_in_all": sum(estimate(config) * _ratio(config, ratios) for config in everything),
+        "jobs": jobs,
+        "seconds_left": left / jobs,
+        "measured_over_planned": ratios,
+    }
+
+
+def is_complete(experiment: Experiment, result: dict[str, Any], preset: Preset) -> bool:
+    """Whether a result is of this preset as it is today, with every seed, audit and lower bound that it asks for."""
+    if result["preset"] != preset.name or not _as_planned(experiment, result, preset):
+        return False
+    rows = result.get("rows", ())
+    if any(row.get("lower", {}).get("why") for row in rows):
+        return False
+    if not experiment.cells:
+        return True
+    return len(rows) == len(experiment.cells) and all(
+        len(row["seeds"]) >= preset.seeds_of(experiment, cell)
+        and ("audit" not in experiment.attacks or row["audit"] is not None)
+        for row, cell in zip(rows, experiment.cells, strict=True)
+    )
+
+
+def _as_planned(experiment: Experiment, result: dict[str, Any], preset: Preset) -> bool:
+    """Whether a result was made at the sizes that the preset has now."""
+    return all(
+        data["reduced"].startswith(reduction(data["name"], experiment.size, preset))
+        for data in result.get("data", ())
+        if experiment.cells
+    )
+
+
+def _on_disk(runs: Path) -> dict[str, Found]:
+    found = {}
+    for folder in (runs, runs / ".shadows"):
+        for path, config in runs_in(folder):
+            state, _ = state_of(path)
+            run = Run(path, config)
+            if state == "finished":
+                found[_unbound(config).digest] = Found(True, 1.0, float(run.result["seconds"]))
+            elif state == "begun":
+                share = _share(run)
+                found[_unbound(config).digest] = Found(False, share, None)
+    return found
+
+
+def _share(run: Run) -> float:
+    try:
+        return len(run.metrics()) / run.config.epochs
+    except ValueError:  # damaged: the training will find out how far it is
+        return 0.0
+
+
+def _unbound(config: TrainConfig) -> TrainConfig:
+    """The configuration as it is planned: whatever images it was bound to."""
+    return config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": ""})})
+
+
+def _of(config: TrainConfig, there: dict[str, Found]) -> Found:
+    return there.get(config.digest, Found(False, 0.0, None))
+
+
+def _left(config: TrainConfig, there: dict[str, Found], ratios: dict[str, float]) -> float:
+    return (1 - _of(config, there).share) * estimate(config) * _ratio(config, ratios)
+
+
+def _ratios(preset: Preset, experiments: Sequence[Experiment], there: dict[str, Found]) -> dict[str, float]:
+    """Measured over planned seconds, for each sort of training and for all of them."""
+    seen: dict[str, list[float]] = {}
+    for config in trainings(experiments, preset):
+        seconds = _of(config, there).seconds
+        if seconds is not None:
+            for kind in (kind_of(config), "all"):
+                seen.setdefault(kind, []).append(seconds / estimate(config))
+    return {kind: statistics.median(values) for kind, values in seen.items()}
+
+
+def _ratio(config: TrainConfig, ratios: dict[str, float]) -> float:
+    return ratios.get(kind_of(config), ratios.get("all", 1.0))

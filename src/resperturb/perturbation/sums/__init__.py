@@ -1,0 +1,69 @@
+"""Find the residual sums in other people's networks: which addition is ``x + F(x)``, and which side of it is ``x``.
+
+The ``forward`` of every module is read, not run: each value in it is followed to the tensors that it derives from. A
+sum is residual if both sides derive from one tensor, one side plainly or by a projection, and the other through a
+branch of layers. Position embeddings and masks are no functions of what they are added to, so their sums are not.
+Sums that look residual and are not understood are reported too, so that nobody takes them for perturbed.
+"""
+
+from dataclasses import replace
+
+from torch import nn
+
+from resperturb.perturbation.sums.reader import Found, Reader, is_torch
+from resperturb.perturbation.sums.source import plain_function, source_of
+from resperturb.perturbation.sums.verdict import Side
+
+__all__ = ["Found", "Side", "find_sums", "unreadable_modules"]
+
+
+def unreadable_modules(model: nn.Module) -> list[nn.Module]:
+    """List the modules with weights whose ``forward`` has no source to be read, so that nothing is known of its sums.
+
+    >>> unreadable_modules(nn.Linear(2, 2))
+    []
+    """
+    return [module for module in model.modules() if _is_to_be_read(module) and not _can_be_read(module)]
+
+
+def _can_be_read(module: nn.Module) -> bool:
+    if next(module.parameters(), None) is None:
+        return True
+    function = plain_function(type(module).forward)
+    own = vars(module).get("forward", type(module).forward)  # somebody may have put another one on the instance
+    return function is not None and source_of(function) is not None and plain_function(own) is function
+
+
+def _is_to_be_read(module: nn.Module) -> bool:
+    """Whether a module is somebody's own; what torch defines has no junctions, except for its transformers."""
+    own = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
+    return own or not is_torch(type(module).forward)
+
+
+def find_sums(model: nn.Module) -> list[Found]:
+    """List the sums in ``model`` that are residual or look so, in the order of its modules and of their source.
+
+    >>> find_sums(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    []
+    """
+    order = {id(module): position for position, module in enumerate(model.modules())}
+    reader = Reader()
+    for module in reversed(
+        list(model.modules())
+    ):  # what is inside first: it is looked up when what is around is read
+        if _is_to_be_read(module):
+            try:
+                reader.read(module)
+            except Exception as error:  # an odd program must not be taken for one without sums
+                reader.failed(module, error)
+    sums = [_best(readings) for readings in reader.found.values()]
+    return sorted(
+        (found for found in sums if id(found.module) in order),
+        key=lambda found: (order[id(found.module)], found.line, found.index or 0),
+    )
+
+
+def _best(readings: list[Found]) -> Found:
+    """The reading that understands most: a caller's arguments may explain what a method alone does not."""
+    live = any(found.live for found in readings)
+    return replace(next((found for found in readings if not found.problem), readings[0]), live=live)

@@ -1,0 +1,213 @@
+"""Weights on disk: safetensors that say what perturbs them, so that the noise travels with the weights.
+
+The metadata of the file holds one JSON record: the schema's version, the strategy and the names of the junctions it
+goes to. :func:`load` puts the noise back, and refuses a file that it does not understand before it touches the model.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
+from resperturb.perturbation.junctions import junctions
+from resperturb.perturbation.perturb import (
+    SCHEMA,
+    Additive,
+    Multiplicative,
+    Strategy,
+    describe,
+    perturb,
+    strategy_from_dict,
+    strategy_of,
+    unwrapped,
+)
+
+METADATA_KEY = "resperturb"
+SHOWN = 5
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Write the weights of ``model`` and what perturbs it to ``path``, whole or not at all.
+
+    A model that is compiled or data-parallel is saved under the names of the model inside.
+
+    >>> import tempfile, resperturb as rp
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> save(rp.perturb(rp.models.build("resnet8", num_classes=10), rp.Additive(gamma=0.5)), path)
+    >>> strategy_of(load(rp.models.build("resnet8", num_classes=10), path))
+    Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"cannot save to {path}: it is a folder; name a file in it.")
+    model = unwrapped(model)
+    # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
+    metadata = {METADATA_KEY: json.dumps(describe(model), sort_keys=True)}
+    write_bytes(path, to_bytes(_tensors(model), metadata))
+
+
+def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], override: Strategy | None = None) -> M:
+    """Read what :func:`save` wrote into a model of the same shape, and return the model with its noise in place.
+
+    ``model_or_factory`` is a model, or a function that builds one. A bare model gets the file's perturbation; one
+    that is perturbed already must be perturbed as the file says. ``override`` takes the place of the file's strategy.
+    Pickles are refused unread. Whatever is wrong with the file, the model is left as it was.
+
+    ``path`` may also be a folder that ``save_pretrained`` of transformers wrote, if the model's weights come from
+    there by ``from_pretrained``: then only the perturbation is put back.
+    """
+    if override is not None and not isinstance(override, Additive | Multiplicative):
+        raise UsageError(f"override must be an Additive or a Multiplicative strategy, not {override!r}.")
+    path = Path(path)
+    record, tensors = _read(path)
+    model: M = model_or_factory if isinstance(model_or_factory, nn.Module) else model_or_factory()  # type: ignore[assignment]
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"load needs a model or a function that returns one, not {model!r}.")
+    inner = unwrapped(model)
+    if tensors is None:
+        _check_pretrained(path, inner, record)
+    else:
+        _check_tensors(path, inner, tensors)
+    strategy = strategy_from_dict(record.strategy) if override is None else override
+    present = strategy_of(inner)
+    if present is None and strategy is not None:
+        _perturb_as_saved(path, inner, strategy, record)
+    elif present != strategy:
+        raise UsageError(
+            f"{path} was saved with {record.strategy}, and the model is perturbed by {present}; load into an "
+            f"unperturbed model, or say override={present} if that is what you want."
+        )
+    if tensors is not None:
+        inner.load_state_dict(tensors)
+    return model
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What a file says about its weights, besides the weights."""
+
+    strategy: dict[str, Any]
+    junctions: list[str]
+
+
+def _perturb_as_saved(path: Path, model: nn.Module, strategy: Strategy, record: _Record) -> None:
+    names = [junction.name for junction in junctions(model)]
+    where = None if names == record.junctions or not record.junctions else record.junctions
+    try:
+        perturb(model, strategy, targets=where)
+    except UsageError as error:
+        raise UsageError(f"cannot put the noise of {path} into {type(model).__name__}: {error}") from error
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise UsageError(f"{name!r} in the state of the model is no tensor, and safetensors hold only tensors.")
+        value = value.detach().cpu().contiguous()
+        address = value.untyped_storage().data_ptr()
+        # Tied weights are written once under each name: safetensors cannot share, and a tied model loads both.
+        tensors[name] = value.clone() if address in memory else value
+        memory.add(address)
+    return tensors
+
+
+def _read(path: Path) -> tuple[_Record, dict[str, Tensor] | None]:
+    if path.is_dir():
+        return _read_pretrained(path), None
+    if not path.is_file():
+        raise UsageError(f"there is no file {path} to load.")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(9)
+        # A safetensors file begins with the length of its header, whose bytes may be those that begin a pickle; the
+        # header itself begins with a brace.
+        if start.startswith((b"PK", b"\x80")) and start[8:] != b"{":
+            raise UsageError(
+                f"{path} is a pickle (as torch.save writes), which can run code when it is read; it was not read. "
+                "Save the model with resperturb.save."
+            )
+        with safe_open(path, framework="pt") as file:
+            record = _record(path, (file.metadata() or {}).get(METADATA_KEY))
+            return record, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise UsageError(f"{path} is not a whole safetensors file ({error}); was it cut short?") from error
+    except OSError as error:
+        raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def _read_pretrained(folder: Path) -> _Record:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder} is a folder, and no config.json of transformers can be read in it.") from error
+    found = config.get(METADATA_KEY) if isinstance(config, dict) else None
+    return _record(folder, None if found is None else json.dumps(found))
+
+
+def _record(path: Path, text: str | None) -> _Record:
+    if text is None:
+        raise UsageError(
+            f"{path} does not say what perturbs it: resperturb did not write it, or its model was not perturbed. "
+            "Load the weights as usual, then perturb."
+        )
+    damaged = UsageError(f"{path} has a perturbation record that cannot be read; it is damaged.")
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise damaged from error
+    if not isinstance(fields, dict) or "schema" not in fields:
+        raise damaged
+    if fields["schema"] != SCHEMA:
+        raise UsageError(
+            f"{path} has schema {fields['schema']!r}, and this resperturb reads schema {SCHEMA}; update resperturb."
+        )
+    strategy, names = fields.get("strategy"), fields.get("junctions")
+    if not isinstance(strategy, dict) or not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise damaged
+    try:
+        strategy_from_dict(strategy)
+    except UsageError as error:
+        raise UsageError(f"{path} names a perturbation that this resperturb cannot apply: {error}") from None
+    return _Record(strategy, names)
+
+
+def _check_pretrained(path: Path, model: nn.Module, record: _Record) -> None:
+    own = getattr(getattr(model, "config", None), METADATA_KEY, None)
+    if not isinstance(own, dict) or (own.get("strategy"), own.get("junctions")) != (
+        record.strategy,
+        record.junctions,
+    ):
+        raise UsageError(
+            f"the model does not come from {path}; first read its weights with "
+            f"{type(model).__name__}.from_pretrained."
+        )
+
+
+def _check_tensors(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    own = model.state_dict()
+    if missing := sorted(own.keys() - tensors.keys()):
+        raise UsageError(f"{path} lacks weights of {type(model).__name__}: {_listed(missing)}.")
+    if foreign := sorted(tensors.keys() - own.keys()):
+        raise UsageError(f"{path} has weights that {type(model).__name__} lacks: {_listed(foreign)}.")
+    for name, tensor in tensors.items():
+        if tensor.shape != own[name].shape:
+            raise UsageError(f"{path}: {name} is {tuple(tensor.shape)}, and the model's is {tuple(own[name].shape)}.")
+        if tensor.is_floating_point() != own[name].is_floating_point():
+            raise UsageError(f"{path}: {name} is {tensor.dtype}, and the model's is {own[name].dtype}.")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(map(str, names[:SHOWN])) or "none") + more

@@ -1,0 +1,492 @@
+"""Where the numbers come from, and that no tool around a model loses, repeats or fixes them."""
+
+import copy
+import math
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import resperturb as rp
+from resperturb.errors import UsageError
+from resperturb.noise.source import NoiseSource, derive_key, standard_normal, training_key
+
+
+class Block(nn.Module):
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x)
+        out += x
+        return torch.tanh(out)
+
+
+def tiny(strategy: rp.Additive | rp.Multiplicative, width: int = 4, **options: Any) -> nn.Sequential:
+    torch.manual_seed(0)
+    return rp.perturb(nn.Sequential(Block(width), Block(width)), strategy, **options)
+
+
+STRATEGIES = [rp.Additive(gamma=0.5), rp.Multiplicative(gamma=0.5)]
+
+
+def differ(call: Callable[[], Tensor]) -> bool:
+    """Whether two calls have no element in common."""
+    with torch.no_grad():
+        return not torch.isclose(call(), call(), rtol=1e-6, atol=0).any()
+
+
+def test_keys_are_not_reused() -> None:
+    source = NoiseSource()
+    keys = [source.next_key(training) for training in (True, False) for _ in range(500)]
+    seeded = NoiseSource(seed=1)
+    keys += [seeded.next_key(training=False) for _ in range(500)]
+    assert len(set(keys)) == 1500
+
+
+def test_different_parts_never_make_the_same_key() -> None:
+    assert derive_key(b"ab", b"c") != derive_key(b"a", b"bc")
+    assert derive_key(1) != derive_key(-1)
+
+
+def test_a_draw_is_a_function_of_its_key_and_layout_only() -> None:
+    key = bytes(range(16))
+    like = torch.empty(3, 4, 5, 6)
+    assert standard_normal(like, key).equal(standard_normal(torch.ones_like(like), key))
+    assert not standard_normal(like, key).equal(standard_normal(like, bytes(16)))
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        drawn = standard_normal(like.to(dtype), key)
+        assert drawn.dtype == dtype
+        assert drawn.shape == like.shape
+    last = like.to(memory_format=torch.channels_last)
+    assert standard_normal(last, key).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_threads_draw_the_same_numbers_in_every_mode(mode: Callable[[], Any]) -> None:
+    like = torch.empty(3, 400_000)
+    expected = standard_normal(like, bytes(16))
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with mode():
+            assert standard_normal(torch.empty_like(like), bytes(16)).equal(expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_every_bit_of_a_key_matters() -> None:
+    like = torch.empty(4)
+    base = standard_normal(like, bytes(16))
+    for bit in range(128):
+        key = (1 << bit).to_bytes(16, "little")
+        assert not standard_normal(like, key).equal(base), bit
+
+
+def test_drawing_prediction_noise_leaves_torchs_generator_alone() -> None:
+    model = tiny(STRATEGIES[0]).eval()
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    model(torch.zeros(2, 4))
+    assert torch.rand(3).equal(expected)
+
+
+def test_training_noise_is_saved_and_restored_with_torchs_state() -> None:
+    model = tiny(STRATEGIES[0]).train()
+    x = torch.zeros(2, 4)
+    state = torch.get_rng_state()
+    first = [model(x), model(x)]
+    torch.set_rng_state(state)
+    assert torch.stack(first).equal(torch.stack([model(x), model(x)]))
+
+
+# Forks and ranks
+
+
+def in_fork(call: Callable[[], Tensor]) -> Tensor:
+    parent, child = multiprocessing.get_context("fork").Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        child.send(call().tolist())
+        os._exit(0)
+    result = torch.tensor(parent.recv())
+    os.waitpid(pid, 0)
+    return result
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_forked_child_does_not_repeat_its_parents_noise(training: bool) -> None:
+    source = NoiseSource()
+    torch.manual_seed(0)
+
+    def draw() -> Tensor:
+        return source.normal(torch.empty(8), training)
+
+    children = [in_fork(draw), in_fork(draw)]
+    drawn = torch.stack([draw(), *children]).flatten()
+    assert len(drawn.unique()) == 24
+
+
+def test_a_forked_child_that_seeds_itself_is_reproducible() -> None:
+    torch.manual_seed(0)
+
+    def draw() -> Tensor:
+        torch.manual_seed(12)
+        return NoiseSource().normal(torch.empty(8), training=True)
+
+    assert in_fork(draw).allclose(draw())
+
+
+class _Noises(torch.utils.data.Dataset[Tensor]):
+    """What a worker of a data loader sees that uses a perturbed model, in training mode."""
+
+    def __init__(self) -> None:
+        self.source = NoiseSource()
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.source.normal(torch.empty(4), training=index % 2 == 0)
+
+
+def test_data_loader_workers_draw_different_noise() -> None:
+    torch.manual_seed(0)
+    loader = torch.utils.data.DataLoader(_Noises(), batch_size=1, num_workers=2, multiprocessing_context="fork")
+    drawn = torch.cat([batch.flatten() for _ in range(2) for batch in loader])
+    assert len(drawn.unique()) == len(drawn) == 48
+
+
+RANK = """
+import sys, torch, resperturb as rp
+from torch import nn
+rank, folder = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = rp.perturb(rp.models.build("resnet8", num_classes=3, norm="group"), rp.Additive(gamma=0.5))
+parallel = nn.parallel.DistributedDataParallel(model)
+x = torch.zeros(2, 3, 16, 16)
+torch.manual_seed(0)
+training = parallel(x)
+training.sum().backward()
+predictions = parallel.eval()(x)
+torch.manual_seed(0)
+again = parallel.train()(x)
+torch.save([output.detach() for output in (training, predictions, again)], f"{folder}/{rank}.pt")
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_data_parallel_ranks_draw_different_noise_that_follows_the_seed(tmp_path: Path) -> None:
+    ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path)]) for rank in range(2)]
+    assert [process.wait(timeout=300) for process in ranks] == [0, 0]
+    (train0, eval0, again0), (train1, eval1, again1) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert not torch.isclose(train0, train1).any()
+    assert not torch.isclose(eval0, eval1).any()
+    assert train0.equal(again0)
+    assert train1.equal(again1)
+
+
+def test_threads_draw_different_noise() -> None:
+    model = tiny(STRATEGIES[1]).eval()
+    x = torch.ones(2, 4)
+    outputs: list[Tensor] = []
+    threads = [threading.Thread(target=lambda: outputs.append(model(x))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(torch.cat(outputs).unique()) == 8 * 8
+
+
+# Compilers
+
+
+def compiled(model: nn.Module, backend: str = "aot_eager") -> Callable[[Tensor], Tensor]:
+    return torch.compile(model, fullgraph=True, backend=backend)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_compiled_model_draws_anew_from_the_operating_system(strategy: rp.Additive) -> None:
+    model = tiny(strategy).eval()
+    call = compiled(model)
+    x = torch.ones(2, 4)
+
+    def predict() -> Tensor:
+        torch.manual_seed(0)
+        return call(x)
+
+    assert differ(predict)
+    with rp.noise_off(model):
+        assert call(x).equal(call(x))
+        torch.testing.assert_close(call(x), model(x))
+    assert differ(predict)
+
+
+def test_a_compiled_model_follows_the_seed_in_training_whatever_compiles_it() -> None:
+    model = tiny(rp.Multiplicative(gamma=0.5)).train()
+    x = torch.ones(2, 4)
+
+    def gradients(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        model.zero_grad()
+        torch.manual_seed(5)
+        call(x).square().sum().backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    plain = gradients(compiled(model, "eager"))
+    assert len(plain) == 4
+    call = compiled(model, "aot_eager_decomp_partition")
+    for expected, actual, again in zip(plain, gradients(call), gradients(call), strict=True):
+        torch.testing.assert_close(actual, expected)
+        assert actual.equal(again)
+
+
+def test_inductor_keeps_the_noise() -> None:
+    model = rp.perturb(Block(), rp.Additive(gamma=0.5)).eval()
+    call = compiled(model, "inductor")
+    assert differ(lambda: call(torch.zeros(2, 4)))
+
+
+def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler() -> None:
+    ensemble = rp.models.Ensemble([nn.Sequential(Block()), nn.Sequential(Block())])
+    ensemble.members[1].load_state_dict(ensemble.members[0].state_dict())
+    rp.perturb(ensemble, rp.Additive(gamma=0.0, input_std=1.0)).eval()
+    x = torch.zeros(1, 4)
+
+    def difference(x: Tensor) -> Tensor:
+        return ensemble.members[0](x) - ensemble.members[1](x)
+
+    def twice(x: Tensor) -> Tensor:
+        return ensemble.members[0](x) - ensemble.members[0](x)
+
+    for function in (difference, twice):
+        call = torch.compile(function, fullgraph=True, backend="aot_eager_decomp_partition")
+        assert (call(x) != 0).all()
+
+
+def test_what_is_compiled_serves_all_models_alike_each_with_its_own_noise() -> None:
+    torch.manual_seed(0)
+    one, other = (rp.perturb(Block(), rp.Additive(gamma=0.5), seed=seed).eval() for seed in (1, 2))
+    other.load_state_dict(one.state_dict())
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, examples: Any) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    x = torch.zeros(2, 4)
+    first, second = (torch.compile(model, backend=backend)(x) for model in (one, other))
+    assert not (first == second).any()
+    compiled_so_far = len(graphs)
+    again = rp.perturb(Block(), rp.Additive(gamma=0.5), seed=1).eval()
+    again.load_state_dict(one.state_dict())
+    assert torch.compile(again, backend=backend)(x).equal(first)
+    assert len(graphs) == 2 * compiled_so_far  # once before perturb() reset the compiler, once after
+
+
+def test_vmap_that_is_compiled_gives_every_example_noise_of_its_own() -> None:
+    model = tiny(rp.Additive(gamma=0.5))
+    call = torch.compile(torch.func.vmap(model, randomness="different"), backend="aot_eager")
+    assert len(call(torch.zeros(6, 1, 4)).unique()) == 24
+
+
+def test_a_model_perturbed_after_it_was_compiled_is_noisy() -> None:
+    for strategy in STRATEGIES:
+        torch.manual_seed(0)
+        model = nn.Sequential(Block(), Block()).eval()
+        call = compiled(model)
+        call(torch.ones(2, 4))
+        rp.perturb(model, strategy)
+        assert differ(lambda call=call: call(torch.ones(2, 4)))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("compile_", [False, True])
+def test_checkpointed_blocks_see_the_same_draw_twice(reentrant: bool, compile_: bool) -> None:
+    model = tiny(rp.Multiplicative(gamma=0.5)).train()
+
+    def checkpointed(x: Tensor) -> Tensor:
+        for block in model:
+            x = checkpoint(block, x, use_reentrant=reentrant)
+        return x
+
+    if compile_ and reentrant:
+        pytest.skip("torch.compile does not support reentrant checkpoints in one graph")
+    call = torch.compile(checkpointed, backend="aot_eager", fullgraph=True) if compile_ else checkpointed
+
+    def gradient(function: Callable[[Tensor], Tensor]) -> Tensor:
+        torch.manual_seed(5)
+        x = torch.ones(2, 4, requires_grad=True)
+        function(x).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    whole = torch.compile(model, backend="eager", fullgraph=True) if compile_ else model
+    assert gradient(call).allclose(gradient(whole))
+
+
+def test_checkpoints_in_eval_are_refused_rather_than_recomputed_with_other_noise() -> None:
+    model = tiny(rp.Multiplicative(gamma=0.5)).eval()
+    output = checkpoint(model, torch.ones(2, 4, requires_grad=True), use_reentrant=False)
+    with pytest.raises(UsageError, match="checkpointing"):
+        output.sum().backward()
+
+
+# vmap
+
+
+def test_vmap_gives_every_example_noise_of_its_own_or_refuses() -> None:
+    model = tiny(rp.Additive(gamma=0.5))
+    x = torch.zeros(6, 1, 4)
+    out = torch.func.vmap(model, randomness="different")(x)
+    assert len(out.unique()) == 24
+    for randomness in ("same", "error"):
+        with pytest.raises(UsageError, match="different"):
+            torch.func.vmap(model, randomness=randomness)(x)
+
+
+def test_stacked_models_do_not_share_the_noise_of_a_shared_input() -> None:
+    models = [tiny(rp.Additive(gamma=0.0, input_std=1.0)) for _ in range(3)]  # all with the same weights
+    parameters, buffers = torch.func.stack_module_state(models)
+
+    def call(parameters: Any, buffers: Any) -> Tensor:
+        return torch.func.functional_call(models[0], (parameters, buffers), (torch.zeros(1, 4),))
+
+    out = torch.func.vmap(call, randomness="different")(parameters, buffers)
+    assert len(out.unique()) == 12
+
+
+def test_per_example_gradients_have_the_examples_noise() -> None:
+    model = tiny(rp.Multiplicative(gamma=0.5))
+
+    def loss(parameters: Any, x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, parameters, (x,)).sum()
+
+    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness="different")
+    per_example = gradient(dict(model.named_parameters()), torch.ones(5, 1, 4))["0.layer.weight"]
+    assert len(per_example.flatten(1).unique(dim=0)) == 5
+
+
+# Exported graphs
+
+
+class Wide(nn.Module):
+    """One junction over enough elements to measure its noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(x)
+
+
+WIDE = torch.full((400, 64), 2.0)
+
+
+def check_exported(call: Callable[[], np.ndarray[Any, Any]], strategy: rp.Additive | rp.Multiplicative) -> None:
+    one, other = call() - 2.0, call() - 2.0
+    std = {"additive": 0.5 * math.sqrt(1.25), "multiplicative": 0.5 * max(2.0, getattr(strategy, "floor", 0))}[
+        strategy.name
+    ]
+    tolerance = 5 / math.sqrt(one.size)
+    for noise in (one, other):
+        assert abs(noise.mean()) < tolerance * std
+        assert noise.std() == pytest.approx(std, rel=tolerance)
+        assert (noise**4).mean() / noise.var() ** 2 == pytest.approx(3, abs=5 * math.sqrt(96 / one.size))
+    assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 2 * tolerance
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_exported_program_keeps_the_noise(strategy: rp.Additive) -> None:
+    model = rp.perturb(Wide(), strategy).eval()
+    program = torch.export.export(model, (WIDE,)).module()
+    check_exported(lambda: program(WIDE).detach().numpy(), strategy)
+
+
+def test_a_traced_model_keeps_the_noise() -> None:
+    model = rp.perturb(Wide(), STRATEGIES[0]).eval()
+    traced = torch.jit.trace(model, (WIDE,), check_trace=False)
+    check_exported(lambda: traced(WIDE).detach().numpy(), STRATEGIES[0])
+
+
+@pytest.mark.parametrize(
+    "strategy", [*STRATEGIES, rp.Multiplicative(gamma=0.5, floor=3.0), rp.Additive(gamma=0.5, clip_radius=1e3)]
+)
+def test_onnx_sessions_and_calls_draw_different_noise_of_the_right_size(
+    strategy: rp.Additive, tmp_path: Path
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = rp.perturb(Wide(), strategy).eval()
+    path = str(tmp_path / "model.onnx")
+    program = torch.onnx.export(model, (WIDE,), dynamo=True, verbose=False)
+    assert program is not None
+    program.save(path)
+    sessions = [onnxruntime.InferenceSession(path) for _ in range(2)]
+    feed = {sessions[0].get_inputs()[0].name: WIDE.numpy()}
+    check_exported(lambda: sessions[0].run(None, feed)[0], strategy)
+    fresh = iter([onnxruntime.InferenceSession(path) for _ in range(2)])
+    check_exported(lambda: next(fresh).run(None, feed)[0], strategy)  # the first call of each of two sessions
+
+
+def test_scripting_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"torch\.export"):
+        torch.jit.script(tiny(STRATEGIES[1]))
+
+
+def test_symbolic_tracing_keeps_the_noise_or_refuses() -> None:
+    traced = torch.fx.symbolic_trace(tiny(STRATEGIES[1]).eval())
+    assert differ(lambda: traced(torch.ones(2, 4)))
+    traced = torch.fx.symbolic_trace(tiny(STRATEGIES[0]).eval())  # it calls forward, past the noise of the input
+    with pytest.raises(UsageError, match="called by itself"):
+        traced(torch.ones(2, 4))
+
+
+def test_a_traced_graph_outlives_its_model_with_noise() -> None:
+    traced = torch.fx.symbolic_trace(tiny(STRATEGIES[1]).eval())
+    assert differ(lambda: copy.deepcopy(traced)(torch.ones(2, 4)))
+
+
+# Changing the model afterwards
+
+
+def test_pruning_and_quantisation_keep_the_noise() -> None:
+    from torch.ao.quantization import quantize_dynamic
+    from torch.nn.utils import prune
+
+    model = tiny(STRATEGIES[0], width=8).eval()
+    for block in model:
+        prune.l1_unstructured(block.layer, "weight", amount=0.5)
+        prune.remove(block.layer, "weight")
+    assert differ(lambda: model(torch.ones(2, 8)))
+    quantised = quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    assert type(quantised[0].layer) is not nn.Linear
+    assert differ(lambda: quantised(torch.ones(2, 8)))
+
+
+def test_a_shallow_copy_keeps_the_noise() -> None:
+    model = copy.copy(tiny(STRATEGIES[0]).eval())
+    assert rp.strategy_of(model) == STRATEGIES[0]
+    assert differ(lambda: model(torch.ones(2, 4)))
+
+
+def test_training_keys_use_128_bits() -> None:
+    torch.manual_seed(0)
+    keys = np.array([list(training_key()) for _ in range(2000)], dtype=np.uint8)
+    ones = np.unpackbits(keys, axis=1).mean(axis=0)
+    assert np.abs(ones - 0.5).max() < 5 * 0.5 / math.sqrt(2000)
