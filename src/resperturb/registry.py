@@ -1,0 +1,105 @@
+"""Things that can be added by one file: each registers under a name, in this package or in another.
+
+A registry imports the modules of its own package when it is first asked, and what other installed packages offer
+under its entry point group. Importing a module registers what it defines.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from threading import RLock
+from typing import Generic, TypeVar
+
+from resperturb.errors import UsageError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name.
+
+    Args:
+        kind: What they are, for error messages: ``"training method"``.
+        group: The entry point group through which other packages add theirs: ``"resperturb.methods"``.
+        package: The package whose modules register the built-in ones; None if there are none.
+
+    >>> shapes = Registry[type]("shape", group="resperturb.doctest")
+    >>> @shapes.register("circle")
+    ... class Circle: ...
+    >>> shapes.names(), shapes["circle"] is Circle
+    (('circle',), True)
+    >>> shapes["square"]
+    Traceback (most recent call last):
+    ...
+    resperturb.errors.UsageError: unknown shape 'square'; known are circle.
+    """
+
+    def __init__(self, kind: str, group: str, package: str | None = None) -> None:
+        self.kind, self.group, self.package = kind, group, package
+        self._found: dict[str, T] = {}
+        self._broken: list[str] = []
+        self._loaded = False
+        self._lock = RLock()
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that registers what it decorates under ``name``.
+
+        Raises:
+            UsageError: If another object has this name already.
+        """
+
+        def add(thing: T) -> T:
+            present = self._found.get(name)
+            if present is not None and _origin(present) != _origin(thing):
+                raise UsageError(
+                    f"there is a {self.kind} {name!r} already ({_origin(present)}); give {_origin(thing)} another."
+                )
+            self._found[name] = thing
+            return thing
+
+        return add
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, sorted."""
+        self._load()
+        return tuple(sorted(self._found))
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __getitem__(self, name: str) -> T:
+        """Return what is registered under ``name``.
+
+        Raises:
+            UsageError: If nothing is; the message lists what there is.
+        """
+        self._load()
+        if name not in self._found:
+            broken = "".join(f" {problem}" for problem in self._broken)
+            raise UsageError(f"unknown {self.kind} {name!r}; known are {', '.join(self.names())}.{broken}")
+        return self._found[name]
+
+    def _load(self) -> None:
+        with self._lock:
+            if self._loaded:
+                return
+            self._loaded = True  # before the imports, which may ask again
+            if self.package is not None:
+                package = importlib.import_module(self.package)
+                for module in pkgutil.iter_modules(package.__path__):
+                    importlib.import_module(f"{self.package}.{module.name}")
+            for entry in entry_points(group=self.group):
+                try:
+                    entry.load()
+                except Exception as error:  # one broken package must not take the others with it
+                    self._broken.append(f"{entry.value} of an installed package cannot be imported ({error}).")
+
+
+def _origin(thing: object) -> str:
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{named.__module__}.{named.__qualname__}"
