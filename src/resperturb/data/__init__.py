@@ -1,10 +1,13 @@
 """Images in memory, where they come from, and which of them a model may see."""
 
 from resperturb.data.images import ImageSet
-from resperturb.data.sources import load, load_pair
+from resperturb.data.sources import DATA_VARIABLE, SAMPLE, SHORT_FORMS, load, load_pair
 from resperturb.data.splits import Quarters, four_quarters, held_out
 
 __all__ = [
+    "DATA_VARIABLE",
+    "SAMPLE",
+    "SHORT_FORMS",
     "ImageSet",
     "Quarters",
     "four_quarters",

@@ -14,15 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resperturb.audits.audit import Settings, audit
-from resperturb.engine.fanout import Engine, train_many
-from resperturb.engine.local import local
-from resperturb.engine.ray import RayEngine
+from resperturb.audits import Settings, audit_run
+from resperturb.engine import Engine, RayEngine, local_engine, train_many
 from resperturb.files import write_bytes, write_json
 from resperturb.paper.controls import CONTROLS, at_equal_accuracy
 from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
-from resperturb.training.config import CanaryConfig, DataConfig, DpsgdConfig, TrainConfig
-from resperturb.training.run import Run
+from resperturb.training import CanaryConfig, DataConfig, DpsgdConfig, Run, TrainConfig
 
 IMAGES = 1600
 EPOCHS = 25
@@ -71,7 +68,7 @@ def run_study(
     jobs: int | None = None,
     shadows: int = SHADOWS,
     say: Callable[[str], None] = lambda line: None,
-    engine: Engine = local,
+    engine: Engine = local_engine,
 ) -> dict[str, Any]:
     """Train, choose the controls, audit everything; keep the table as study.json and study.md in ``folder``."""
     chosen = variants()
@@ -88,7 +85,7 @@ def run_study(
     rows = []
     for variant, run in zip(chosen, runs, strict=True):
         say(f"auditing {variant.name}: {run.path}")
-        found = audit(run, Settings(shadows=shadows, jobs=jobs, draws=variant.draws, engine=engine))
+        found = audit_run(run, Settings(shadows=shadows, jobs=jobs, draws=variant.draws, engine=engine))
         rows.append(_row(variant, run, found))
         write_json(folder / "study.json", {"shadows": shadows, "matched": MATCHED, "rows": rows})
     write_bytes(folder / "study.md", markdown(rows).encode())
@@ -206,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where the trainings run")
     parser.add_argument("--ray-address", default=None, help="the Ray cluster to join")
     chosen = parser.parse_args(arguments)
-    engine = RayEngine(chosen.ray_address) if chosen.engine == "ray" else local
+    engine = RayEngine(chosen.ray_address) if chosen.engine == "ray" else local_engine
     say = partial(print, file=sys.stderr, flush=True)
     found = run_study(chosen.out, chosen.jobs, chosen.shadows, say, engine)
     print(json.dumps(found))

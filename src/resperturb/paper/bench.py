@@ -25,14 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.data.images import ImageSet
+from resperturb.data import ImageSet
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.models.build import build
-from resperturb.training.checkpoint import Progress
-from resperturb.training.config import TrainConfig, make_config
-from resperturb.training.dpsgd import DpsgdSteps
-from resperturb.training.predict import normalize, predict
-from resperturb.training.steps import Steps, build_model
+from resperturb.models import build
+from resperturb.training import DpsgdSteps, Progress, Steps, TrainConfig, build_model, make_config, normalize, predict
 
 CLASSES = 10
 PREDICTED = 512

@@ -10,8 +10,7 @@ from typing import Any
 
 from resperturb.errors import UsageError
 from resperturb.perturbation import strategy_to_dict
-from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run
+from resperturb.training import Run, TrainConfig
 
 
 @dataclass(frozen=True)

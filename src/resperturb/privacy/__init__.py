@@ -6,19 +6,21 @@ the accounting of DP-SGD, ``composition`` several of these together, ``rademache
 """
 
 from resperturb.privacy.additive import additive_budget, calibrate_additive
-from resperturb.privacy.budget import Assumption, Budget
+from resperturb.privacy.budget import WEAK_UP_TO, Assumption, Budget
 from resperturb.privacy.composition import compose, select_best
 from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_budget
+from resperturb.privacy.gaussian import rdp_rho
 from resperturb.privacy.multiplicative import (
     Answers,
     calibrate_multiplicative,
     multiplicative_budget,
     queries_afforded,
 )
-from resperturb.privacy.rademacher import rademacher
+from resperturb.privacy.rademacher import noise_ratio, rademacher
 from resperturb.privacy.schedule import Schedule, schedule
 
 __all__ = [
+    "WEAK_UP_TO",
     "Answers",
     "Assumption",
     "Budget",
@@ -30,8 +32,10 @@ __all__ = [
     "compose",
     "dpsgd_budget",
     "multiplicative_budget",
+    "noise_ratio",
     "queries_afforded",
     "rademacher",
+    "rdp_rho",
     "schedule",
     "select_best",
 ]

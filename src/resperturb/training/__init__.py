@@ -1,8 +1,34 @@
 """Training: one loop, resumable, reproducible from its seed."""
 
-from resperturb.training.config import DataConfig, TrainConfig, make_config
-from resperturb.training.loop import train
-from resperturb.training.predict import accuracy, predict
-from resperturb.training.run import Run, open_run
+from resperturb.training.checkpoint import Progress
+from resperturb.training.config import CanaryConfig, DataConfig, DpsgdConfig, TrainConfig, make_config
+from resperturb.training.dpsgd import DpsgdSteps
+from resperturb.training.inputs import Inputs, fingerprint, load_inputs
+from resperturb.training.loop import InterruptedTrainingError, train
+from resperturb.training.predict import accuracy, normalize, predict
+from resperturb.training.run import Run, environment, open_run
+from resperturb.training.steps import STEPS_WORTH_COMPILING, Steps, build_model
 
-__all__ = ["DataConfig", "Run", "TrainConfig", "accuracy", "make_config", "open_run", "predict", "train"]
+__all__ = [
+    "STEPS_WORTH_COMPILING",
+    "CanaryConfig",
+    "DataConfig",
+    "DpsgdConfig",
+    "DpsgdSteps",
+    "Inputs",
+    "InterruptedTrainingError",
+    "Progress",
+    "Run",
+    "Steps",
+    "TrainConfig",
+    "accuracy",
+    "build_model",
+    "environment",
+    "fingerprint",
+    "load_inputs",
+    "make_config",
+    "normalize",
+    "open_run",
+    "predict",
+    "train",
+]

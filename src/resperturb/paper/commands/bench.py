@@ -54,8 +54,8 @@ def bench(
 
     from resperturb.cli.output import plain
     from resperturb.files import write_json
-    from resperturb.models.build import build
-    from resperturb.noise.threefry import has_compiler
+    from resperturb.models import build
+    from resperturb.noise import has_compiler
     from resperturb.paper.bench import Setting, can_measure_memory, run_bench
 
     for name in (model, larger):
@@ -78,7 +78,7 @@ def bench(
         write_json(save, plain(result))
     if figure is not None:
         from resperturb.paper.figures.speed import speed_figure
-        from resperturb.report.figures import save_figure
+        from resperturb.report import save_figure
 
         save_figure(speed_figure(result), figure.with_suffix("") if figure.suffix in (".png", ".svg") else figure)
     emit(result, as_json, lambda console: _show(console, result))

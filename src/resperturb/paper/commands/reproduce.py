@@ -9,7 +9,7 @@ from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.engine.fanout import Engine
+    from resperturb.engine import Engine
     from resperturb.paper.reproduce.declarations import Experiment
     from resperturb.paper.reproduce.presets import Preset
     from resperturb.paper.reproduce.results import Measured
@@ -173,7 +173,7 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from resperturb.engine.local import local
+    from resperturb.engine import local_engine
     from resperturb.paper.reproduce.declarations import chosen
     from resperturb.paper.reproduce.library import Library
     from resperturb.paper.reproduce.presets import preset_named
@@ -185,7 +185,7 @@ def _run(
     for experiment in experiments:
         refuse_downgrade(folder, experiment.id, preset.name)
     progress = Console(stderr=True, quiet=as_json, highlight=False, soft_wrap=True, markup=False)
-    library = Library(runs, jobs if engine is not local else _jobs(jobs, preset), progress.print, engine)
+    library = Library(runs, jobs if engine is not local_engine else _jobs(jobs, preset), progress.print, engine)
     kept: dict[str, dict[str, Any]] = {}
 
     def keep(experiment: "Experiment", measured: "Measured") -> None:
@@ -208,7 +208,7 @@ def _run(
 def _keep(folder: Path, measured: "Measured") -> list[str]:
     from resperturb.paper.figures.reproduction import draw
     from resperturb.paper.reproduce.results import save
-    from resperturb.report.figures import save_figure
+    from resperturb.report import save_figure
 
     files = [str(save(folder, measured.result))]
     for name, figure in draw(measured).items():
@@ -230,7 +230,7 @@ def _results(results: Path | None, runs: Path, preset: "Preset") -> Path:
 
 
 def _jobs(jobs: int | None, preset: "Preset") -> int:
-    from resperturb.engine.local import usable_cores
+    from resperturb.engine import usable_cores
 
     if jobs is not None:
         return jobs

@@ -42,7 +42,7 @@ def sde(
     from resperturb.paper.figures.sde import convergence_figure, reversal_figure, sweep_figure
     from resperturb.paper.sde import load_image, run_reversal, sample_image, study_convergence, sweep_gamma
     from resperturb.paper.sde.reversal import QUERIES
-    from resperturb.report.figures import save_figure
+    from resperturb.report import save_figure
 
     _make_folder(out)
     pixels = sample_image() if image is None else load_image(image)

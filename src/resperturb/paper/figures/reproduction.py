@@ -7,8 +7,8 @@ import numpy as np
 
 from resperturb.paper.reproduce.declarations import DATA_TITLES
 from resperturb.paper.reproduce.results import Measured
-from resperturb.privacy.budget import WEAK_UP_TO
-from resperturb.report.figures import (
+from resperturb.privacy import WEAK_UP_TO
+from resperturb.report import (
     BLACK,
     BLUE,
     GREEN,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from resperturb.auditing.bounds import clopper_pearson
-from resperturb.audits.outcome import load_scores
+from resperturb.auditing import clopper_pearson
+from resperturb.audits import load_scores
 from resperturb.errors import ResperturbError
 from resperturb.paper.reproduce.declarations import (
     BUDGET_DELTA,
@@ -26,13 +26,8 @@ from resperturb.paper.reproduce.measures import describe_data, kept_audit
 from resperturb.paper.reproduce.plan import target_config
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.paper.reproduce.results import NOT_COMPARED, Measured, heading
-from resperturb.privacy.additive import additive_budget
-from resperturb.privacy.dpsgd import dpsgd_budget
-from resperturb.privacy.gaussian import rdp_rho
-from resperturb.privacy.rademacher import noise_ratio, rademacher
-from resperturb.privacy.schedule import schedule
-from resperturb.training.config import DataConfig, DpsgdConfig
-from resperturb.training.inputs import load_inputs
+from resperturb.privacy import additive_budget, dpsgd_budget, noise_ratio, rademacher, rdp_rho, schedule
+from resperturb.training import DataConfig, DpsgdConfig, load_inputs
 
 Function = Callable[[Preset, Library], Measured]
 PATCHES_OF_A_CLASS = 4
@@ -225,7 +220,7 @@ def theorem3(experiment: Experiment, preset: Preset, rows: list[dict[str, Any]])
 
 def cost(preset: Preset, library: Library) -> Measured:
     """Measure time and memory of a step of every way to train."""
-    from resperturb.noise.threefry import has_compiler
+    from resperturb.noise import has_compiler
     from resperturb.paper.bench import Setting, can_measure_memory, run_bench
 
     quick = preset.name == "quick"

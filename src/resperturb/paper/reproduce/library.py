@@ -13,14 +13,10 @@ from typing import Literal
 
 from safetensors import SafetensorError, safe_open
 
-from resperturb.engine.fanout import Engine, train_many
-from resperturb.engine.local import DiedError, local
+from resperturb.engine import DiedError, Engine, local_engine, train_many
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.paper.reproduce.plan import is_shadow
-from resperturb.training.config import TrainConfig
-from resperturb.training.inputs import fingerprint, load_inputs
-from resperturb.training.loop import InterruptedTrainingError
-from resperturb.training.run import Run, open_run
+from resperturb.training import InterruptedTrainingError, Run, TrainConfig, fingerprint, load_inputs, open_run
 
 SECONDS_BETWEEN_LOOKS = 5.0
 
@@ -34,7 +30,7 @@ class Library:
     folder: Path
     jobs: int | None = 1
     say: Callable[[str], None] = lambda message: None
-    engine: Engine = local
+    engine: Engine = local_engine
     failures: dict[str, str] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
 

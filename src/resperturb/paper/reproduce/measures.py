@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resperturb.audits.audit import Settings, audit
-from resperturb.audits.outcome import load_scores, measures, roc_points, save_outcome
-from resperturb.audits.shadow import attack_by_shadow
+from resperturb.audits import Settings, attack_by_shadow, audit_run, load_scores, measures, roc_points, save_outcome
 from resperturb.errors import ResperturbError
 from resperturb.files import write_json
 from resperturb.paper.reproduce.declarations import DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
 from resperturb.paper.reproduce.presets import STAND_IN, Preset, reduction
-from resperturb.training.config import DataConfig
-from resperturb.training.inputs import fingerprint, load_inputs
-from resperturb.training.run import Run
+from resperturb.training import DataConfig, Run, fingerprint, load_inputs
 
 # Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
 ATTACK_SCHEMA = 2
@@ -96,7 +92,7 @@ def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
         return kept
     settings = Settings(shadows=shadows, jobs=1, draws=preset.draws, resamples=preset.resamples)
     try:
-        found = audit(target, settings)
+        found = audit_run(target, settings)
     except ResperturbError as error:
         return {"why": str(error)}
     strongest = max(found["attacks"], key=lambda entry: float(entry["by_kind"]["record"]["auc"]))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resperturb.audits.shadow import LEARNING_RATES
+from resperturb.audits import LEARNING_RATES
 from resperturb.files import write_bytes
 from resperturb.paper.reproduce.declarations import EXPERIMENTS
 from resperturb.paper.reproduce.plan import estimate, needs_of, rounds

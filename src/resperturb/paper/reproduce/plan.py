@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from resperturb.audits.shadow import shadow_config
-from resperturb.audits.shadows import learned_shadow_configs, shadow_configs
+from resperturb.audits import learned_shadow_configs, shadow_config, shadow_configs
 from resperturb.paper.reproduce.declarations import PLAIN, Cell, Experiment, Variant
 from resperturb.paper.reproduce.presets import STAND_IN, Preset, Scale
 from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
-from resperturb.training.config import TrainConfig, make_config
-from resperturb.training.steps import STEPS_WORTH_COMPILING
+from resperturb.training import STEPS_WORTH_COMPILING, TrainConfig, make_config
 
 # Training images and pixels of the sets; of IDC, of the subset this was planned with.
 SIZES = {

@@ -23,7 +23,7 @@ from resperturb.errors import UsageError
 from resperturb.files import write_json
 from resperturb.paper.reproduce.declarations import BY_ID, Experiment
 from resperturb.paper.reproduce.presets import PRESETS, Preset
-from resperturb.training.run import environment
+from resperturb.training import environment
 
 SCHEMA = 1
 TOLERANCE = 0.01

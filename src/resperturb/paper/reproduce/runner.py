@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from resperturb.audits.shadow import shadow_config
-from resperturb.data.sources import DATA_VARIABLE, SAMPLE, SHORT_FORMS
+from resperturb.audits import shadow_config
+from resperturb.data import DATA_VARIABLE, SAMPLE, SHORT_FORMS
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.paper.reproduce.declarations import Cell, Experiment
 from resperturb.paper.reproduce.functions import FUNCTIONS, theorem3
@@ -36,9 +36,7 @@ from resperturb.paper.reproduce.plan import (
 )
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.paper.reproduce.results import NOT_COMPARED, Measured, claim_verdict, heading, verdict
-from resperturb.training.config import DataConfig, TrainConfig
-from resperturb.training.inputs import load_inputs
-from resperturb.training.run import Run
+from resperturb.training import DataConfig, Run, TrainConfig, load_inputs
 
 OnResult = Callable[[Experiment, Measured], None]
 

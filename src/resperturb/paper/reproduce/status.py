@@ -11,8 +11,7 @@ from resperturb.paper.reproduce.library import runs_in, state_of
 from resperturb.paper.reproduce.plan import estimate, kind_of, trainings
 from resperturb.paper.reproduce.presets import Preset, reduction
 from resperturb.paper.reproduce.results import load
-from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run
+from resperturb.training import Run, TrainConfig
 
 
 @dataclass(frozen=True)
