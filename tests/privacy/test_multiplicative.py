@@ -12,7 +12,7 @@ from resperturb.errors import UsageError
 from resperturb.privacy.multiplicative import (
     Answers,
     calibrate_multiplicative,
-    multiplicative_budget,
+    multiplicative_guarantee,
     queries_afforded,
     theorem2,
     theorem2_noise,
@@ -61,7 +61,7 @@ def test_the_printed_theorem_leaves_one_of_its_layers_uncounted(blocks):
     answers = Answers(gamma, output_std, 1, 0.5, 2, blocks)
     allowed = blocks * answers.block_mu**2 / 2
     assert answers.mu**2 / 2 == pytest.approx(allowed * (blocks + 1) / blocks)
-    assert multiplicative_budget(answers, delta=1e-5).epsilon_rdp > 2
+    assert multiplicative_guarantee(answers, delta=1e-5).epsilon_rdp > 2
 
 
 def test_a_query_gives_away_what_its_worst_layers_do():
@@ -93,7 +93,7 @@ def test_queries_compose_as_dp_accounting_says(queries):
     event = dp_accounting.ComposedDpEvent([*events, dp_accounting.GaussianDpEvent(1 / answers.output_mu)])
     accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
     by_distribution = accountant.compose(event, queries).get_epsilon(1e-5)
-    budget = multiplicative_budget(answers, delta=1e-5, queries=queries)
+    budget = multiplicative_guarantee(answers, delta=1e-5, queries=queries)
     assert budget.epsilon == pytest.approx(by_distribution, rel=5e-3)
     by_divergence = dp_accounting.rdp.RdpAccountant().compose(event, queries)
     assert budget.epsilon <= by_divergence.get_epsilon(1e-5) <= budget.epsilon_rdp
@@ -102,7 +102,7 @@ def test_queries_compose_as_dp_accounting_says(queries):
 @given(answers_, deltas, st.integers(1, 1000), st.floats(1.01, 10))
 def test_monotone_in_every_argument(answers, delta, queries, factor):
     def at(changed=answers, delta=delta, queries=queries):
-        budget = multiplicative_budget(changed, delta=delta, queries=queries)
+        budget = multiplicative_guarantee(changed, delta=delta, queries=queries)
         assert 0 <= budget.epsilon <= budget.epsilon_rdp * (1 + 1e-9) + 1e-12
         return budget.epsilon
 
@@ -120,9 +120,9 @@ def test_monotone_in_every_argument(answers, delta, queries, factor):
 def test_the_queries_afforded_are_the_most_that_stay_within_epsilon(answers, epsilon, delta):
     afforded = queries_afforded(answers, epsilon, delta)
     if afforded >= 1:
-        within = multiplicative_budget(answers, delta=delta, queries=afforded)
+        within = multiplicative_guarantee(answers, delta=delta, queries=afforded)
         assert within.epsilon <= epsilon * (1 + 1e-6)
-    over = multiplicative_budget(answers, delta=delta, queries=afforded + 1)
+    over = multiplicative_guarantee(answers, delta=delta, queries=afforded + 1)
     assert over.epsilon > epsilon * (1 - 1e-6)
 
 
@@ -140,13 +140,13 @@ def test_calibration_gives_the_epsilon_and_the_queries_back(epsilon, queries):
 @pytest.mark.parametrize("name", ["gamma", "floor", "output_std"])
 def test_without_one_of_the_noises_epsilon_is_infinite(name):
     bare = replace(ANSWERS, **{name: 0})
-    budget = multiplicative_budget(bare, delta=1e-5)
+    budget = multiplicative_guarantee(bare, delta=1e-5)
     assert budget.epsilon == budget.epsilon_rdp == budget.epsilon_theorem == math.inf
     assert queries_afforded(bare, 8.0, 1e-5) == 0
 
 
 def test_a_budget_is_for_any_two_data_sets_but_only_for_the_answers():
-    budget = multiplicative_budget(ANSWERS, delta=1e-5, queries=10)
+    budget = multiplicative_guarantee(ANSWERS, delta=1e-5, queries=10)
     assert budget.neighbours == "any"
     assert "not from anyone who holds the weights" in budget.protects
     assert any("At most 10 noise draws" in a.statement for a in budget.assumptions)
@@ -158,6 +158,6 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(UsageError, match="bound"):
         replace(ANSWERS, bound=-1)
     with pytest.raises(UsageError, match="queries"):
-        multiplicative_budget(ANSWERS, delta=1e-5, queries=0)
+        multiplicative_guarantee(ANSWERS, delta=1e-5, queries=0)
     with pytest.raises(UsageError, match="floor"):
         calibrate_multiplicative(epsilon=1, delta=1e-5, bound=1, floor=0, weight_norm=1, blocks=1)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from resperturb.privacy import additive_budget, calibrate_additive, dpsgd_budget, schedule
+from resperturb.privacy import additive_guarantee, calibrate_additive, dpsgd_guarantee, schedule
 from resperturb.privacy.accounting import tpr_from_budget
-from resperturb.privacy.budget import level, number
 from resperturb.privacy.gaussian import attack_tpr, mu_for_budget, rdp_rho
+from resperturb.privacy.guarantee import level, number
 
 PAGE = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
 
@@ -31,7 +31,7 @@ def test_the_table_of_the_paper_s_settings(row):
     _, gamma, training, theorem, blocks, exact, _ = row
     length = int(training.split()[0].replace(",", ""))
     run = schedule(epochs=length) if "epochs" in training else schedule(steps=length, batch_size=128, records=12500)
-    budget = additive_budget(gamma=float(gamma), radius=30, schedule=run, delta=1e-5)
+    budget = additive_guarantee(gamma=float(gamma), radius=30, schedule=run, delta=1e-5)
     assert [theorem, blocks, exact] == [
         number(budget.epsilon_theorem),
         number(budget.theorem.epsilon_from_blocks),
@@ -43,7 +43,7 @@ def test_the_table_of_the_paper_s_settings(row):
 def test_the_table_of_dpsgd(row):
     noise, batch, records, epochs = map(float, re.findall(r"\d+(?:\.\d+)?", row[1]))
     run = schedule(epochs=epochs, batch_size=int(batch), records=int(records))
-    budget = dpsgd_budget(noise_multiplier=noise, schedule=run, delta=1e-5)
+    budget = dpsgd_guarantee(noise_multiplier=noise, schedule=run, delta=1e-5)
     assert row[2:4] == [number(budget.epsilon_pld), number(budget.epsilon_rdp)]
 
 

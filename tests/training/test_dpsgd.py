@@ -19,7 +19,7 @@ from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models import build
 from resperturb.noise.source import derive_key
-from resperturb.privacy import dpsgd_budget, schedule
+from resperturb.privacy import dpsgd_guarantee, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.dpsgd import DpsgdSteps, poisson_sample
@@ -200,7 +200,7 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
 
     def epsilon(steps: int) -> float:
         run = schedule(steps=steps, batch_size=20, records=60)
-        return dpsgd_budget(noise_multiplier=1.5, schedule=run, delta=1e-4).epsilon
+        return dpsgd_guarantee(noise_multiplier=1.5, schedule=run, delta=1e-4).epsilon
 
     with pytest.raises(InterruptedTrainingError):
         train(config, out=tmp_path / "run", on_update=interrupt_at(5))

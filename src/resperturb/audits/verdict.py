@@ -78,7 +78,7 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
         return _nothing("Noise that is scaled by the batch is covered by no proof.")
     if not strategy.input_std:
         return _nothing("There is no noise on the input, and the proof rests on that alone.")
-    from resperturb.privacy.additive import additive_budget
+    from resperturb.privacy.additive import additive_guarantee
     from resperturb.privacy.schedule import schedule
 
     height, width = run.result["image_size"]
@@ -87,7 +87,7 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     if strategy.clip_radius is not None:
         radius = min(radius, strategy.clip_radius)
     ensemble = re.match(r"en(\d+)-", config.model)
-    budget = additive_budget(
+    budget = additive_guarantee(
         gamma=strategy.gamma,
         input_std=strategy.input_std,
         radius=radius,
@@ -95,7 +95,7 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
             epochs=config.epochs, batch_size=config.batch_size, records=max(records, config.batch_size)
         ),
         delta=delta,
-        members=int(ensemble[1]) if ensemble else 1,
+        networks=int(ensemble[1]) if ensemble else 1,
         radius_status="enforced",
     )
     needed = tuple(a.statement for a in budget.assumptions if a.needed_by == "epsilon")
@@ -103,8 +103,7 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
 
 
 def _proven_dpsgd(run: Run, records: int, delta: float, can_use_coins: bool) -> Proven:
-    from resperturb.privacy.accounting import least_epsilon
-    from resperturb.privacy.dpsgd import dpsgd_budget
+    from resperturb.privacy.dpsgd import dpsgd_guarantee
     from resperturb.privacy.schedule import schedule
     from resperturb.training.dpsgd import assumptions
 
@@ -114,13 +113,12 @@ def _proven_dpsgd(run: Run, records: int, delta: float, can_use_coins: bool) -> 
         return _nothing("DP-SGD without noise or without clipping proves nothing.")
     steps = run.config.epochs * math.ceil(records / run.config.batch_size)
     plan = schedule(steps=steps, batch_size=run.config.batch_size, records=records)
-    budget = dpsgd_budget(noise_multiplier=dpsgd.noise_multiplier, schedule=plan, delta=delta)
+    budget = dpsgd_guarantee(noise_multiplier=dpsgd.noise_multiplier, schedule=plan, delta=delta)
     statements = tuple(assumption.statement for assumption in assumptions(run.config))
     if can_use_coins:
         return Proven(budget.epsilon, budget.compares, statements, budget.verdict, "coins")
-    swapped = budget.ledger.as_swap()
     return Proven(
-        least_epsilon(swapped, delta),
+        budget.as_swap().epsilon,
         "data sets in which one record is replaced by another (swap).",
         statements,
         "Counted for the replacement of a record, which is what this audit can test.",

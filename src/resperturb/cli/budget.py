@@ -9,8 +9,8 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.privacy.additive import AdditiveBudget
-    from resperturb.privacy.budget import Budget
+    from resperturb.privacy.additive import AdditiveGuarantee
+    from resperturb.privacy.guarantee import Guarantee
     from resperturb.privacy.rademacher import Rademacher
 
 Gamma = Annotated[float, typer.Option(help="Standard deviation of the noise in every block.")]
@@ -25,7 +25,7 @@ BlockBound = Annotated[
     float | None,
     typer.Option(help="Largest norm of a block's mean output (the paper's G). [default: the radius]"),
 ]
-Members = Annotated[int, typer.Option(help="Networks in the ensemble; each noises the images itself.")]
+Networks = Annotated[int, typer.Option(help="Networks in the ensemble; each noises the images itself.")]
 MappingBound = Annotated[float, typer.Option(help="Largest norm of a residual mapping (the paper's B).")]
 Floor = Annotated[float, typer.Option(help="Least feature magnitude the noise multiplies (the paper's eta).")]
 WeightNorm = Annotated[float, typer.Option(help="Largest norm of the last layer's weights (the paper's a).")]
@@ -64,7 +64,7 @@ def budget_additive(
         typer.Option(help="Standard deviation of the noise on the input. [default: half of gamma, as the paper]"),
     ] = None,
     bound: BlockBound = None,
-    members: Members = 1,
+    networks: Networks = 1,
     blocks: Annotated[int | None, typer.Option(help="Also print Theorem 1's budgets of so many blocks.")] = None,
     lam: Annotated[float | None, typer.Option("--lambda", help="Theorem 1's lambda. [default: the best one]")] = None,
     as_json: JsonOption = False,
@@ -73,21 +73,21 @@ def budget_additive(
 
     Example: `resperturb budget additive --gamma 0.5 --radius 30 --epochs 100 --delta 1e-5`
     """
-    from resperturb.privacy.additive import additive_budget
+    from resperturb.privacy.additive import additive_guarantee
     from resperturb.privacy.schedule import schedule
 
-    budget = additive_budget(
+    budget = additive_guarantee(
         gamma=gamma,
         input_std=input_std,
         radius=radius,
         bound=bound,
         schedule=schedule(epochs, steps, batch_size, records),
         delta=delta,
-        members=members,
+        networks=networks,
         blocks=blocks,
         lam=lam,
     )
-    emit(budget.to_dict(), as_json, lambda console: _show(console, budget, next_steps=_next_steps(budget)))
+    emit(_flat(budget), as_json, lambda console: _show(console, budget, next_steps=_next_steps(budget)))
 
 
 @budget_app.command("multiplicative")
@@ -108,11 +108,11 @@ def budget_multiplicative(
     Example: `resperturb budget multiplicative --gamma 8 --output-std 4 --bound 1 --floor 0.5 --weight-norm 2
     --blocks 3 --queries 10`
     """
-    from resperturb.privacy.multiplicative import Answers, multiplicative_budget, queries_afforded
+    from resperturb.privacy.multiplicative import Answers, multiplicative_guarantee, queries_afforded
 
     answers = Answers(gamma, output_std, bound, floor, weight_norm, blocks)
-    budget = multiplicative_budget(answers, delta=delta, queries=queries)
-    payload, after = budget.to_dict(), []
+    budget = multiplicative_guarantee(answers, delta=delta, queries=queries)
+    payload, after = _flat(budget), []
     if limit is not None:
         afforded = queries_afforded(answers, limit, delta)
         payload |= {"limit": limit, "queries_afforded": afforded}
@@ -134,12 +134,12 @@ def budget_dpsgd(
 
     Example: `resperturb budget dpsgd --noise-multiplier 1.1 --batch-size 128 --records 12500 --epochs 100`
     """
-    from resperturb.privacy.dpsgd import dpsgd_budget
+    from resperturb.privacy.dpsgd import dpsgd_guarantee
     from resperturb.privacy.schedule import schedule
 
     run = schedule(epochs, steps, batch_size, records)
-    budget = dpsgd_budget(noise_multiplier=noise_multiplier, schedule=run, delta=delta)
-    emit(budget.to_dict(), as_json, lambda console: _show(console, budget))
+    budget = dpsgd_guarantee(noise_multiplier=noise_multiplier, schedule=run, delta=delta)
+    emit(_flat(budget), as_json, lambda console: _show(console, budget))
 
 
 @budget_app.command("rademacher")
@@ -187,7 +187,7 @@ def calibrate_additive(
     records: Records = None,
     delta: Delta = 1e-5,
     bound: BlockBound = None,
-    members: Members = 1,
+    networks: Networks = 1,
     as_json: JsonOption = False,
 ) -> None:
     """The least input noise for which the exact bound gives epsilon, and what Theorem 1 would ask.
@@ -199,13 +199,13 @@ def calibrate_additive(
 
     run = schedule(epochs, steps, batch_size, records)
     budget = calibrate_additive(
-        epsilon=epsilon, delta=delta, schedule=run, radius=radius, bound=bound, members=members
+        epsilon=epsilon, delta=delta, schedule=run, radius=radius, bound=bound, networks=networks
     )
     gamma_theorem, input_std_theorem = theorem1_noise(
-        epsilon=epsilon, delta=delta, radius=radius, bound=budget.bound, epochs=run.epochs * members
+        epsilon=epsilon, delta=delta, radius=radius, bound=budget.bound, epochs=run.epochs * networks
     )
     payload = {
-        **budget.to_dict(),
+        **_flat(budget),
         "gamma_theorem": gamma_theorem,
         "input_std_theorem": input_std_theorem,
     }
@@ -248,7 +248,7 @@ def calibrate_multiplicative(
         epsilon=epsilon, delta=delta, bound=bound, floor=floor, weight_norm=weight_norm, blocks=blocks
     )
     payload = {
-        **budget.to_dict(),
+        **_flat(budget),
         "gamma_theorem": gamma_theorem,
         "output_std_theorem": output_std_theorem,
     }
@@ -280,10 +280,15 @@ def calibrate_dpsgd(
     run = schedule(epochs, steps, batch_size, records)
     budget = calibrate_dpsgd(epsilon=epsilon, delta=delta, schedule=run)
     noise = [f"Needed: a noise multiplier of {budget.noise_multiplier:.6g}."]
-    emit(budget.to_dict(), as_json, lambda console: _show(console, budget, needed=noise))
+    emit(_flat(budget), as_json, lambda console: _show(console, budget, needed=noise))
 
 
-def _next_steps(budget: "AdditiveBudget") -> list[str]:
+def _flat(budget: "Guarantee") -> dict[str, Any]:
+    values = budget.to_dict()
+    return {**values.pop("details"), **values}
+
+
+def _next_steps(budget: "AdditiveGuarantee") -> list[str]:
     if budget.level != "vacuous":
         return []
     return [
@@ -293,7 +298,7 @@ def _next_steps(budget: "AdditiveBudget") -> list[str]:
     ]
 
 
-def _show(console: Any, budget: "Budget", *, needed: Sequence[str] = (), next_steps: Sequence[str] = ()) -> None:
+def _show(console: Any, budget: "Guarantee", *, needed: Sequence[str] = (), next_steps: Sequence[str] = ()) -> None:
     from rich.text import Text
 
     colours = {"meaningful": "bold green", "weak": "bold yellow", "vacuous": "bold red"}

@@ -1,32 +1,14 @@
 """What every command prints: one JSON object on stdout, or a table for a person."""
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
+from resperturb.files import plain
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-
-
-def plain(value: Any) -> Any:
-    """Make ``value`` JSON: tuples become lists; a number that is not finite becomes its name.
-
-    >>> plain({"epsilon": math.inf, "sizes": (1, 2)})
-    {'epsilon': 'inf', 'sizes': [1, 2]}
-    """
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, str | bool | int) or value is None:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Sequence):
-        return [plain(v) for v in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return str(value)
 
 
 def emit(payload: Mapping[str, Any], as_json: bool, show: Callable[[Any], None]) -> None:

@@ -15,7 +15,7 @@ def comparison(runs: "Sequence[ReportedRun]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from resperturb.privacy.budget import number
+    from resperturb.privacy.guarantee import number
     from resperturb.report.claims import claim
 
     caption = (

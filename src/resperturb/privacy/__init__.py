@@ -2,18 +2,18 @@
 
 ``additive`` and ``multiplicative`` hold the paper's Theorems 1 and 2 beside the bounds that really hold, ``dpsgd``
 the accounting of DP-SGD, ``composition`` several of these together, ``rademacher`` Theorem 3. They rest on
-``gaussian`` (exact Gaussian differential privacy) and ``accounting``, and answer with a ``Budget``.
+``gaussian`` (exact Gaussian differential privacy) and ``accounting``, and answer with a ``Guarantee``.
 """
 
-from resperturb.privacy.additive import additive_budget, calibrate_additive
-from resperturb.privacy.budget import WEAK_UP_TO, Assumption, Budget
+from resperturb.privacy.additive import additive_guarantee, calibrate_additive
 from resperturb.privacy.composition import compose, select_best
-from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_budget
+from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.gaussian import rdp_rho
+from resperturb.privacy.guarantee import WEAK_UP_TO, Assumption, Guarantee, nothing_proven
 from resperturb.privacy.multiplicative import (
     Answers,
     calibrate_multiplicative,
-    multiplicative_budget,
+    multiplicative_guarantee,
     queries_afforded,
 )
 from resperturb.privacy.rademacher import noise_ratio, rademacher
@@ -23,16 +23,17 @@ __all__ = [
     "WEAK_UP_TO",
     "Answers",
     "Assumption",
-    "Budget",
+    "Guarantee",
     "Schedule",
-    "additive_budget",
+    "additive_guarantee",
     "calibrate_additive",
     "calibrate_dpsgd",
     "calibrate_multiplicative",
     "compose",
-    "dpsgd_budget",
-    "multiplicative_budget",
+    "dpsgd_guarantee",
+    "multiplicative_guarantee",
     "noise_ratio",
+    "nothing_proven",
     "queries_afforded",
     "rademacher",
     "rdp_rho",

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive, ratio
 from resperturb.privacy.accounting import Ledger, account
-from resperturb.privacy.budget import SAME_LABEL, Assumption, Budget, Status, number
 from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
+from resperturb.privacy.guarantee import SAME_LABEL, Assumption, Guarantee, Status, number
 from resperturb.privacy.schedule import Schedule
 
 
@@ -101,8 +101,8 @@ def theorem1_noise(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdditiveBudget(Budget):
-    """The budget of a training run with the additive strategy.
+class AdditiveGuarantee(Guarantee):
+    """The guarantee of a training run with the additive strategy.
 
     ``epsilon`` is ``epsilon_exact``. At whole epochs that is never above ``epsilon_theorem``; where a begun epoch
     makes it so, the theorem has counted too few uses of a record and may not be claimed.
@@ -113,14 +113,9 @@ class AdditiveBudget(Budget):
     radius: float
     bound: float
     schedule: Schedule
-    members: int
+    networks: int
     theorem: Theorem1
     blocks: int | None
-
-    @property
-    def compares(self) -> str:
-        """Which data sets the guarantee tells apart."""
-        return SAME_LABEL
 
     @property
     def epsilon_exact(self) -> float:
@@ -132,7 +127,7 @@ class AdditiveBudget(Budget):
         """Theorem 1 as printed."""
         return self.theorem.epsilon
 
-    def numbers(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         """Return both bounds and the setting."""
         return {
             "epsilon_exact": self.epsilon_exact,
@@ -144,18 +139,18 @@ class AdditiveBudget(Budget):
                 "epsilon_from_blocks": self.theorem.epsilon_from_blocks,
                 "layers": None if self.blocks is None else list(self.theorem.layers(self.blocks)),
             },
-            "mu": self.ledger.mu,
+            "mu": 0.0 if self.ledger is None else self.ledger.mu,
             "gamma": self.gamma,
             "input_std": self.input_std,
             "radius": self.radius,
             "bound": self.bound,
             "epochs": self.schedule.epochs,
             "passes": self.schedule.passes,
-            "members": self.members,
+            "networks": self.networks,
             "records": self.records,
         }
 
-    def facts(self) -> list[tuple[str, str]]:
+    def _notes(self) -> list[tuple[str, str]]:
         """Say where epsilon comes from, and what the paper's theorem would say."""
         noise = {"input_std": "the input noise decides", "gamma": "gamma decides", "both": "both noises decide"}
         lines = [
@@ -174,7 +169,7 @@ class AdditiveBudget(Budget):
         return lines
 
 
-def additive_budget(
+def additive_guarantee(
     *,
     gamma: float,
     schedule: Schedule,
@@ -182,19 +177,19 @@ def additive_budget(
     radius: float,
     bound: float | None = None,
     input_std: float | None = None,
-    members: int = 1,
+    networks: int = 1,
     blocks: int | None = None,
     lam: float | None = None,
     radius_status: Status = "assumed",
     bound_status: Status = "assumed",
-) -> AdditiveBudget:
+) -> AdditiveGuarantee:
     """Bound what a training run with the additive strategy gives away about one image.
 
     ``input_std`` is the paper's ``gamma / 2`` and ``bound`` (the paper's G) is ``radius`` unless given. Each of
-    the ``members`` of an ensemble draws its own input noise, so a record is released that many times a pass.
+    the ``networks`` of an ensemble draws its own input noise, so a record is released that many times a pass.
 
     >>> from resperturb.privacy.schedule import schedule
-    >>> budget = additive_budget(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)
+    >>> budget = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)
     >>> round(budget.epsilon), round(budget.epsilon_theorem), budget.level
     (2890235, 2891516, 'vacuous')
     """
@@ -203,21 +198,21 @@ def additive_budget(
     input_std = gamma / 2 if input_std is None else not_negative("input std", input_std)
     bound = radius if bound is None else not_negative("bound", bound)
     between_0_and_1("delta", delta)
-    members = count("members", members)
+    networks = count("networks", networks)
     blocks = None if blocks is None else count("blocks", blocks)
     printed = theorem1(
         gamma=gamma,
         input_std=input_std,
         radius=radius,
         bound=bound,
-        epochs=schedule.epochs * members,
+        epochs=schedule.epochs * networks,
         delta=delta,
         lam=lam,
     )
-    ledger = Ledger("swap", mu=exact_mu(radius, input_std, schedule.passes * members))
+    ledger = Ledger("swap", mu=exact_mu(radius, input_std, schedule.passes * networks))
     exact = account(ledger, delta)
-    ensemble = "" if members == 1 else f", {members} networks"
-    return AdditiveBudget(
+    ensemble = "" if networks == 1 else f", {networks} networks"
+    return AdditiveGuarantee(
         mechanism="additive",
         setting=f"Additive noise: gamma {gamma:g} in every block, {input_std:g} on the input; "
         f"{schedule.epochs:g} epochs{ensemble}; images of norm up to {radius:g}.",
@@ -226,15 +221,17 @@ def additive_budget(
         max_tpr=exact.max_tpr,
         protects="the pixels of one training image, even from someone who holds the weights and knows every other "
         "record. NOT its label, nor the number of images.",
-        assumptions=_assumptions(radius, bound, schedule, members, radius_status, bound_status),
+        assumptions=_assumptions(radius, bound, schedule, networks, radius_status, bound_status),
         ledger=ledger,
+        neighbours="swap",
+        compares=SAME_LABEL,
         records=schedule.records,
         gamma=gamma,
         input_std=input_std,
         radius=radius,
         bound=bound,
         schedule=schedule,
-        members=members,
+        networks=networks,
         theorem=printed,
         blocks=blocks,
     )
@@ -247,9 +244,9 @@ def calibrate_additive(
     schedule: Schedule,
     radius: float,
     bound: float | None = None,
-    members: int = 1,
-) -> AdditiveBudget:
-    """Return the budget with the least input noise that gives ``epsilon`` by the exact bound.
+    networks: int = 1,
+) -> AdditiveGuarantee:
+    """Return the guarantee with the least input noise that gives ``epsilon`` by the exact bound.
 
     That bound does not depend on gamma; it is set to twice the input noise, the paper's proportion.
 
@@ -259,17 +256,17 @@ def calibrate_additive(
     (360.1, 8.0)
     """
     positive("radius", radius)
-    members = count("members", members)
+    networks = count("networks", networks)
     mu = mu_for_budget(epsilon, delta)
-    input_std = 2 * radius * math.sqrt(schedule.passes * members) / mu
-    return additive_budget(
+    input_std = 2 * radius * math.sqrt(schedule.passes * networks) / mu
+    return additive_guarantee(
         gamma=2 * input_std,
         input_std=input_std,
         schedule=schedule,
         delta=delta,
         radius=radius,
         bound=bound,
-        members=members,
+        networks=networks,
     )
 
 
@@ -305,15 +302,15 @@ def _best_lam(rho: float, delta: float) -> float:
 
 
 def _assumptions(
-    radius: float, bound: float, schedule: Schedule, members: int, radius_status: Status, bound_status: Status
+    radius: float, bound: float, schedule: Schedule, networks: int, radius_status: Status, bound_status: Status
 ) -> tuple[Assumption, ...]:
     clipped = {
         "assumed": "",
         "enforced": " (no larger one can reach it)",
         "measured": " (measured on this data: another record could exceed it)",
     }[radius_status]
-    uses = f"{schedule.passes * members} times"
-    each = "" if members == 1 else f", {schedule.passes} passes through {members} networks"
+    uses = f"{schedule.passes * networks} times"
+    each = "" if networks == 1 else f", {schedule.passes} passes through {networks} networks"
     return (
         Assumption(radius_status, f"Every image, as the noise finds it, has norm at most {radius:g}{clipped}."),
         Assumption(

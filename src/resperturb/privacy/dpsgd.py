@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from resperturb.errors import UsageError
 from resperturb.privacy._checks import between_0_and_1, not_negative, positive
 from resperturb.privacy.accounting import Ledger, Sampled, account, least_epsilon, quick_bound
-from resperturb.privacy.budget import Assumption, Budget, number
+from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, number
 from resperturb.privacy.schedule import Schedule
 
 PUBLIC_COUNT = Assumption(
@@ -20,7 +20,7 @@ PUBLIC_COUNT = Assumption(
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpsgdBudget(Budget):
+class DpsgdGuarantee(Guarantee):
     """The budget of a training run with DP-SGD.
 
     ``epsilon`` is the smallest of the valid bounds; ``epsilon_pld`` (privacy loss distributions) and
@@ -33,7 +33,7 @@ class DpsgdBudget(Budget):
     epsilon_pld: float | None
     epsilon_rdp: float
 
-    def numbers(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         """Return both bounds and the setting."""
         return {
             "epsilon_pld": self.epsilon_pld,
@@ -45,18 +45,18 @@ class DpsgdBudget(Budget):
             "epochs": self.schedule.epochs,
         }
 
-    def facts(self) -> list[tuple[str, str]]:
+    def _notes(self) -> list[tuple[str, str]]:
         """Say which method gave epsilon."""
         pld = "not computed" if self.epsilon_pld is None else number(self.epsilon_pld)
         return [("", f"by privacy loss distributions {pld}, by Renyi divergences {number(self.epsilon_rdp)}.")]
 
 
-def dpsgd_budget(*, noise_multiplier: float, schedule: Schedule, delta: float) -> DpsgdBudget:
+def dpsgd_guarantee(*, noise_multiplier: float, schedule: Schedule, delta: float) -> DpsgdGuarantee:
     """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
 
     >>> from resperturb.privacy.schedule import schedule
     >>> run = schedule(epochs=2, batch_size=100, records=1000)
-    >>> budget = dpsgd_budget(noise_multiplier=1.0, schedule=run, delta=1e-5)
+    >>> budget = dpsgd_guarantee(noise_multiplier=1.0, schedule=run, delta=1e-5)
     >>> round(budget.epsilon, 2), budget.level
     (3.59, 'weak')
     """
@@ -64,7 +64,7 @@ def dpsgd_budget(*, noise_multiplier: float, schedule: Schedule, delta: float) -
     between_0_and_1("delta", delta)
     ledger = _ledger(noise_multiplier, schedule)
     found = account(ledger, delta)
-    return DpsgdBudget(
+    return DpsgdGuarantee(
         mechanism="dpsgd",
         setting=f"DP-SGD: noise {noise_multiplier:g} times the clipping norm, batches of {schedule.batch_size} of "
         f"{schedule.records} records, {schedule.steps} steps.",
@@ -89,6 +89,8 @@ def dpsgd_budget(*, noise_multiplier: float, schedule: Schedule, delta: float) -
             ),
         ),
         ledger=ledger,
+        neighbours=ledger.neighbours,
+        compares=COMPARED[ledger.neighbours],
         records=schedule.records,
         noise_multiplier=noise_multiplier,
         schedule=schedule,
@@ -97,7 +99,7 @@ def dpsgd_budget(*, noise_multiplier: float, schedule: Schedule, delta: float) -
     )
 
 
-def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> DpsgdBudget:
+def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> DpsgdGuarantee:
     """Return the budget with the least noise that gives ``epsilon``.
 
     >>> from resperturb.privacy.schedule import schedule
@@ -124,7 +126,7 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> Dpsg
             raise UsageError(f"epsilon {epsilon:g} at delta {delta:g} needs no noise to speak of; ask for less.")
     brentq(excess, low, high, xtol=1e-5)
     enough = min(log_noise for log_noise, over in tried.items() if over <= 0)
-    return dpsgd_budget(noise_multiplier=math.exp(enough), schedule=schedule, delta=delta)
+    return dpsgd_guarantee(noise_multiplier=math.exp(enough), schedule=schedule, delta=delta)
 
 
 def _enough_noise(epsilon: float, delta: float, schedule: Schedule) -> float:

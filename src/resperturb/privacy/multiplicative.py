@@ -12,8 +12,8 @@ from typing import Any
 
 from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive, ratio
 from resperturb.privacy.accounting import Ledger, account
-from resperturb.privacy.budget import Assumption, Budget, Status, number
 from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
+from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, Status, number
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def queries_afforded(answers: Answers, epsilon: float, delta: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiplicativeBudget(Budget):
-    """The budget of ``queries`` answers of a model with the multiplicative strategy.
+class MultiplicativeGuarantee(Guarantee):
+    """The guarantee of ``queries`` answers of a model with the multiplicative strategy.
 
     ``epsilon`` is ``epsilon_exact``, the composition of every layer of every query; ``epsilon_rdp`` composes the
     same by Renyi divergences. ``epsilon_theorem`` is Theorem 2 as printed, for one query.
@@ -123,13 +123,13 @@ class MultiplicativeBudget(Budget):
         """The exact Gaussian-DP bound of all layers of all queries."""
         return self.epsilon
 
-    def numbers(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         """Return every bound and the setting."""
         return {
             "epsilon_exact": self.epsilon_exact,
             "epsilon_rdp": self.epsilon_rdp,
             "epsilon_theorem": self.epsilon_theorem,
-            "mu": self.ledger.mu,
+            "mu": 0.0 if self.ledger is None else self.ledger.mu,
             "mu_per_query": self.answers.mu,
             "queries": self.queries,
             "gamma": self.answers.gamma,
@@ -140,7 +140,7 @@ class MultiplicativeBudget(Budget):
             "blocks": self.answers.blocks,
         }
 
-    def facts(self) -> list[tuple[str, str]]:
+    def _notes(self) -> list[tuple[str, str]]:
         """Say where epsilon comes from, and what the paper's theorem would say."""
         many = "one query" if self.queries == 1 else f"{self.queries} queries"
         return [
@@ -154,13 +154,13 @@ class MultiplicativeBudget(Budget):
         ]
 
 
-def multiplicative_budget(
+def multiplicative_guarantee(
     answers: Answers, *, delta: float, queries: int = 1, bound_status: Status = "assumed"
-) -> MultiplicativeBudget:
+) -> MultiplicativeGuarantee:
     """Bound what ``queries`` answers give away about the training set.
 
     >>> answers = Answers(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
-    >>> one, ten = (multiplicative_budget(answers, delta=1e-5, queries=q).epsilon for q in (1, 10))
+    >>> one, ten = (multiplicative_guarantee(answers, delta=1e-5, queries=q).epsilon for q in (1, 10))
     >>> round(one, 2), round(ten, 2)
     (6.07, 25.9)
     """
@@ -168,7 +168,7 @@ def multiplicative_budget(
     queries = count("queries", queries)
     ledger = Ledger("any", mu=math.sqrt(queries) * answers.mu)
     exact = account(ledger, delta)
-    return MultiplicativeBudget(
+    return MultiplicativeGuarantee(
         mechanism="multiplicative",
         setting=f"Multiplicative noise: gamma {answers.gamma:g} on features of magnitude at least {answers.floor:g}, "
         f"{answers.output_std:g} on the output; {answers.blocks} blocks; queries: {queries}.",
@@ -179,6 +179,8 @@ def multiplicative_budget(
         "anyone who holds the weights. A small epsilon means that the answers hardly depend on training at all.",
         assumptions=_assumptions(answers, queries, bound_status),
         ledger=ledger,
+        neighbours="any",
+        compares=COMPARED["any"],
         answers=answers,
         queries=queries,
         epsilon_rdp=rdp_epsilon(ledger.mu * ledger.mu / 2, delta),
@@ -195,8 +197,8 @@ def calibrate_multiplicative(
     weight_norm: float,
     blocks: int,
     queries: int = 1,
-) -> MultiplicativeBudget:
-    """Return the budget that gives ``epsilon`` for ``queries`` answers, every layer taking the same share.
+) -> MultiplicativeGuarantee:
+    """Return the guarantee that gives ``epsilon`` for ``queries`` answers, every layer taking the same share.
 
     >>> budget = calibrate_multiplicative(
     ...     epsilon=8, delta=1e-5, bound=1, floor=0.5, weight_norm=2, blocks=3, queries=10)
@@ -215,7 +217,7 @@ def calibrate_multiplicative(
         weight_norm=weight_norm,
         blocks=blocks,
     )
-    return multiplicative_budget(answers, delta=delta, queries=queries)
+    return multiplicative_guarantee(answers, delta=delta, queries=queries)
 
 
 def _assumptions(answers: Answers, queries: int, bound_status: Status) -> tuple[Assumption, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from resperturb.errors import UsageError
 from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive
-from resperturb.privacy.budget import Assumption
+from resperturb.privacy.guarantee import Assumption
 
 _EXACT_UP_TO = 16
 _DRAWS_AT_ONCE = 256
@@ -112,7 +112,7 @@ class Rademacher:
             "draws": self.sum.draws,
             "classes": [asdict(row) for row in (self.plain, *self.noisy)],
             "protects": self.protects,
-            "assumptions": [assumption.to_dict() for assumption in self.assumptions],
+            "assumptions": [vars(assumption) for assumption in self.assumptions],
             "verdict": self.verdict,
         }
 

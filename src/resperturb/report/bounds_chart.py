@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from resperturb.privacy.budget import MEANINGFUL_UP_TO, WEAK_UP_TO, number
+from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
 from resperturb.report.charts import Chart, shown
 from resperturb.report.claims import Claim
 from resperturb.report.collect import ReportedRun

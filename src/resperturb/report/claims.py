@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from resperturb.privacy.budget import level, number
+from resperturb.privacy.guarantee import level, number
 from resperturb.report.collect import ReportedRun
 
 # For runs that were not audited, and whose training names no delta of its own.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from resperturb.privacy.budget import percent
+from resperturb.privacy.guarantee import percent
 from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedRun
 

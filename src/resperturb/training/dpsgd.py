@@ -19,9 +19,10 @@ from torch import Tensor
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
+from resperturb.files import plain
 from resperturb.noise.source import derive_key, keyed_generator
-from resperturb.privacy.budget import Assumption
-from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdBudget, calibrate_dpsgd, dpsgd_budget
+from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdGuarantee, calibrate_dpsgd, dpsgd_guarantee
+from resperturb.privacy.guarantee import Assumption
 from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DpsgdConfig, TrainConfig
@@ -164,17 +165,16 @@ def guarantee(config: TrainConfig, records: int, steps: int) -> dict[str, Any]:
     assert config.dpsgd is not None
     budget = _budget(config.dpsgd, _schedule(config, records, steps))
     facts = replace(budget, assumptions=assumptions(config)).to_dict()
-    named = {key: str(value) if value == math.inf else value for key, value in facts.items()}
-    return {**named, "clip": config.dpsgd.clip}
+    return dict(plain({**facts.pop("details"), **facts, "clip": config.dpsgd.clip}))
 
 
 def _schedule(config: TrainConfig, records: int, steps: int) -> Schedule:
     return schedule(steps=steps, batch_size=config.batch_size, records=records)
 
 
-def _budget(dpsgd: DpsgdConfig, run: Schedule) -> DpsgdBudget:
+def _budget(dpsgd: DpsgdConfig, run: Schedule) -> DpsgdGuarantee:
     assert dpsgd.noise_multiplier is not None
-    return dpsgd_budget(noise_multiplier=dpsgd.noise_multiplier, schedule=run, delta=dpsgd.delta)
+    return dpsgd_guarantee(noise_multiplier=dpsgd.noise_multiplier, schedule=run, delta=dpsgd.delta)
 
 
 def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:

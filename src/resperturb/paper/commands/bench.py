@@ -52,7 +52,6 @@ def bench(
 
     from rich.console import Console
 
-    from resperturb.cli.output import plain
     from resperturb.files import write_json
     from resperturb.models import build
     from resperturb.noise import has_compiler
@@ -75,7 +74,7 @@ def bench(
         )
     result["quick"] = quick
     if save is not None:
-        write_json(save, plain(result))
+        write_json(save, result)
     if figure is not None:
         from resperturb.paper.figures.speed import speed_figure
         from resperturb.report import save_figure

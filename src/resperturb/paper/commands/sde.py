@@ -37,7 +37,6 @@ def sde(
     """
     from rich.console import Console
 
-    from resperturb.cli.output import plain
     from resperturb.files import write_json
     from resperturb.paper.figures.sde import convergence_figure, reversal_figure, sweep_figure
     from resperturb.paper.sde import load_image, run_reversal, sample_image, study_convergence, sweep_gamma
@@ -65,7 +64,7 @@ def sde(
         "convergence": study.summary(),
     }
     written = out / f"sde-{result.strategy}.json"
-    write_json(written, plain(numbers))
+    write_json(written, numbers)
     files.append(written)
     payload = {**numbers, "files": [str(path) for path in files]}
     emit(payload, as_json, lambda console: _show(console, result, study, files))

@@ -26,7 +26,7 @@ from resperturb.paper.reproduce.measures import describe_data, kept_audit
 from resperturb.paper.reproduce.plan import target_config
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.paper.reproduce.results import NOT_COMPARED, Measured, heading
-from resperturb.privacy import additive_budget, dpsgd_budget, noise_ratio, rademacher, rdp_rho, schedule
+from resperturb.privacy import additive_guarantee, dpsgd_guarantee, noise_ratio, rademacher, rdp_rho, schedule
 from resperturb.training import DataConfig, DpsgdConfig, load_inputs
 
 Function = Callable[[Preset, Library], Measured]
@@ -129,7 +129,7 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> dic
         noise = DpsgdConfig().noise_multiplier
         assert noise is not None
         plan = schedule(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
-        budget = dpsgd_budget(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)
+        budget = dpsgd_guarantee(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)
         row |= {
             "epsilon": budget.epsilon,
             "setting": budget.setting,
@@ -138,7 +138,7 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> dic
         }
     else:
         gamma, epochs = printed.variant.gamma, full.epochs
-        theory = additive_budget(
+        theory = additive_guarantee(
             gamma=gamma, radius=BUDGET_RADIUS, schedule=schedule(epochs=epochs), delta=BUDGET_DELTA
         )
         rho = rdp_rho(printed.epsilon, BUDGET_DELTA)

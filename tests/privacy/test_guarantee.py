@@ -6,25 +6,25 @@ import pytest
 
 from resperturb.privacy import (
     Answers,
-    additive_budget,
+    additive_guarantee,
     compose,
-    dpsgd_budget,
-    multiplicative_budget,
+    dpsgd_guarantee,
+    multiplicative_guarantee,
     schedule,
     select_best,
 )
-from resperturb.privacy.budget import level
+from resperturb.privacy.guarantee import level
 
 RUN = schedule(steps=20, batch_size=50, records=1000)
-DPSGD = dpsgd_budget(noise_multiplier=1.5, schedule=RUN, delta=1e-5)
-VACUOUS = additive_budget(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5, blocks=3)
+DPSGD = dpsgd_guarantee(noise_multiplier=1.5, schedule=RUN, delta=1e-5)
+VACUOUS = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5, blocks=3)
 BUDGETS = {
     "additive": VACUOUS,
-    "multiplicative": multiplicative_budget(Answers(8, 4, 1, 0.5, 2, 3), delta=1e-5, queries=10),
+    "multiplicative": multiplicative_guarantee(Answers(8, 4, 1, 0.5, 2, 3), delta=1e-5, queries=10),
     "dpsgd": DPSGD,
     "composition": compose([DPSGD, DPSGD], delta=1e-5),
     "selection": select_best(DPSGD, mean_runs=10, delta=1e-5),
-    "nothing": additive_budget(gamma=0, radius=30, schedule=schedule(epochs=1), delta=1e-5),
+    "nothing": additive_guarantee(gamma=0, radius=30, schedule=schedule(epochs=1), delta=1e-5),
 }
 
 
@@ -65,13 +65,13 @@ def test_the_words_begin_where_the_documentation_says(epsilon, word):
 
 def test_a_delta_of_one_record_is_vacuous_whatever_epsilon_is():
     run = schedule(epochs=1, records=1000)
-    good = additive_budget(gamma=1000, radius=1, schedule=run, delta=1e-5)
-    careless = additive_budget(gamma=1000, radius=1, schedule=run, delta=1e-3)
+    good = additive_guarantee(gamma=1000, radius=1, schedule=run, delta=1e-5)
+    careless = additive_guarantee(gamma=1000, radius=1, schedule=run, delta=1e-3)
     assert (good.level, careless.level) == ("meaningful", "vacuous")
     assert "delta" in careless.verdict
 
 
 def test_the_verdict_says_what_an_attacker_may_still_do():
-    assert "recognise 100% of those who were" in VACUOUS.verdict
+    assert "a true positive rate of 100%" in VACUOUS.verdict
     assert f"{100 * DPSGD.max_tpr:.2g}%" in DPSGD.verdict
     assert "no noise" in BUDGETS["nothing"].verdict

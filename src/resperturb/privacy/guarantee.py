@@ -1,0 +1,242 @@
+"""A guarantee: an epsilon that cannot be had without what it protects, what it assumes, and what it is worth."""
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from resperturb.privacy.accounting import FALSE_POSITIVE_RATE, Ledger, Neighbours, account
+
+Status = Literal["assumed", "enforced", "measured", "not met"]
+Level = Literal["meaningful", "weak", "vacuous"]
+
+# docs/theory.md says what an attacker can do at each of these.
+MEANINGFUL_UP_TO = 3.0
+WEAK_UP_TO = 10.0
+
+SCHEMA = 1
+
+COMPARED: dict[Neighbours, str] = {
+    "swap": "data sets in which one record is replaced by another (swap).",
+    "add_remove": "data sets of which one has one record more (add or remove).",
+    "any": "any two data sets at all.",
+}
+SAME_LABEL = "data sets in which one image is replaced by another under the same label (swap)."
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something a bound rests on: assumed of the user's data, enforced by the code, measured on a run, or not met.
+
+    ``needed_by`` names the number that is void without it.
+    """
+
+    status: Status
+    statement: str
+    needed_by: str = "epsilon"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What is proven: ``(epsilon, delta)``, of what, for whom, and on which assumptions.
+
+    An infinite epsilon says that nothing is proven; ``setting`` then says why. ``max_tpr`` is the largest true
+    positive rate that the bound leaves an attack at a false positive rate of 0.001. ``details`` are the numbers that
+    epsilon follows from, ``ledger`` what was released (None for a guarantee that was read from a file).
+
+    >>> nothing_proven("It was trained without noise.").words
+    'no guarantee: It was trained without noise.'
+    """
+
+    mechanism: str
+    setting: str
+    epsilon: float
+    delta: float
+    max_tpr: float
+    protects: str
+    neighbours: Neighbours
+    compares: str
+    assumptions: tuple[Assumption, ...]
+    records: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[tuple[str, str], ...] = ()
+    ledger: Ledger | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "details", {**self._details(), **self.details})
+        object.__setattr__(self, "notes", self.notes or tuple(self._notes()))
+
+    def _details(self) -> dict[str, Any]:
+        """The numbers of this kind of guarantee besides the common fields."""
+        return {}
+
+    def _notes(self) -> list[tuple[str, str]]:
+        """Labelled lines to print below epsilon."""
+        return []
+
+    @property
+    def not_met(self) -> tuple[Assumption, ...]:
+        """The assumptions of epsilon that are known not to hold; with any, epsilon may not be claimed."""
+        return tuple(a for a in self.assumptions if a.status == "not met" and a.needed_by == "epsilon")
+
+    @property
+    def claimed_epsilon(self) -> float:
+        """Epsilon, or infinity where an assumption is known not to hold."""
+        return math.inf if self.not_met else self.epsilon
+
+    @property
+    def level(self) -> Level:
+        """``meaningful``, ``weak`` or ``vacuous``."""
+        return level(self.claimed_epsilon, self.delta, self.records)
+
+    @property
+    def words(self) -> str:
+        """The guarantee in a few words, for a table or a headline."""
+        if self.not_met:
+            return f"no guarantee: {self.not_met[0].statement}"
+        if self.epsilon == math.inf:
+            return f"no guarantee: {self.setting}"
+        bound = f"epsilon at most {number(self.epsilon)} at delta {self.delta:g}"
+        return f"no useful guarantee ({bound})" if self.level == "vacuous" else bound
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that begins with the level and says what it means."""
+        if self.not_met:
+            return f"vacuous: an assumption is not met, so nothing is promised. {self.not_met[0].statement}"
+        if self.epsilon == math.inf:
+            return "vacuous: there is no noise where the proof needs it, so nothing at all is promised."
+        if self.records is not None and self.delta * self.records >= 1:
+            return (
+                f"vacuous: a delta of {self.delta:g} is not below one in {self.records} records, which would "
+                f"permit publishing one of them outright, whatever epsilon is."
+            )
+        attack = (
+            f"an attack with a false positive rate of {FALSE_POSITIVE_RATE:.1%} could still have a true positive "
+            f"rate of {percent(self.max_tpr)}"
+        )
+        return {
+            "meaningful": f"meaningful: {attack}, and no more, if the assumptions hold.",
+            "weak": f"weak: {attack}, and only more than that is ruled out.",
+            "vacuous": f"vacuous: this number promises nothing of use: for all it says, {attack}.",
+        }[self.level]
+
+    def as_swap(self) -> "Guarantee":
+        """The same guarantee counted for the replacement of one record, where it compares additions and removals.
+
+        Returns:
+            A guarantee for swaps, whose epsilon is about twice as large; itself if it is for swaps already.
+        """
+        if self.neighbours != "add_remove" or self.ledger is None:
+            return self
+        swapped = self.ledger.as_swap()
+        found = account(swapped, self.delta)
+        return replace(
+            self,
+            epsilon=found.epsilon,
+            max_tpr=found.max_tpr,
+            neighbours="swap",
+            compares=COMPARED["swap"],
+            ledger=swapped,
+            details={**self.details, "converted_from": {"neighbours": "add_remove", "epsilon": self.epsilon}},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "mechanism": self.mechanism,
+            "setting": self.setting,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "max_tpr": self.max_tpr,
+            "neighbours": self.neighbours,
+            "compares": self.compares,
+            "protects": self.protects,
+            "assumptions": [vars(assumption) for assumption in self.assumptions],
+            "records": self.records,
+            "details": dict(self.details),
+            "notes": [list(note) for note in self.notes],
+            "level": self.level,
+            "verdict": self.verdict,
+        }
+
+    def __str__(self) -> str:
+        word, meaning = self.verdict.split(": ", 1)
+        lines = [*_wrapped(self.setting), "", *_wrapped(f"{word.upper()}: {meaning}"), ""]
+        facts = [
+            ("epsilon", f"{number(self.claimed_epsilon)} at delta {self.delta:g}"),
+            *self.notes,
+            ("Protects", self.protects),
+            ("Compares", self.compares),
+        ]
+        width = max(len(label) for label, _ in facts) + 2
+        for label, text in facts:
+            lines += _wrapped(text, label.ljust(width))
+        if self.assumptions:
+            lines.append("It holds only if")
+        for assumption in self.assumptions:
+            only = "" if assumption.needed_by == "epsilon" else f"({assumption.needed_by} only) "
+            lines += _wrapped(only + assumption.statement, f"  {assumption.status:<10}")
+        return "\n".join(lines)
+
+
+def nothing_proven(why: str, delta: float = 1e-5) -> Guarantee:
+    """Say that nothing is proven, and why.
+
+    >>> nothing_proven("It was trained without noise.").level
+    'vacuous'
+    """
+    return Guarantee(
+        mechanism="none",
+        setting=why,
+        epsilon=math.inf,
+        delta=delta,
+        max_tpr=1.0,
+        protects="nothing.",
+        neighbours="add_remove",
+        compares=COMPARED["add_remove"],
+        assumptions=(),
+    )
+
+
+def level(epsilon: float, delta: float, records: int | None = None) -> Level:
+    """Say what an epsilon is worth; a delta of one record in all is worth nothing.
+
+    >>> level(1.0, 1e-5), level(8.0, 1e-5), level(1000.0, 1e-5), level(1.0, 1e-3, records=1000)
+    ('meaningful', 'weak', 'vacuous', 'vacuous')
+    """
+    if epsilon > WEAK_UP_TO or (records is not None and delta * records >= 1):
+        return "vacuous"
+    return "meaningful" if epsilon <= MEANINGFUL_UP_TO else "weak"
+
+
+def number(value: float) -> str:
+    """Write a number for a person: three digits, no exponent while it stays readable.
+
+    >>> number(2890000.0), number(5.266), number(float("inf"))
+    ('2,890,000', '5.27', 'infinite')
+    """
+    if value == float("inf"):
+        return "infinite"
+    if 1000 <= value < 1e9:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage that never rounds up to everybody, nor down to nobody.
+
+    >>> percent(1.0), percent(0.99999), percent(0.0183), percent(1e-9)
+    ('100%', 'more than 99.9%', '1.8%', 'less than 0.1%')
+    """
+    if 0.999 < share < 1:
+        return "more than 99.9%"
+    if 0 < share < 0.001:
+        return "less than 0.1%"
+    return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.3g}%"
+
+
+def _wrapped(text: str, label: str = "") -> list[str]:
+    return textwrap.wrap(text, 79, initial_indent=label, subsequent_indent=" " * len(label))
