@@ -120,7 +120,7 @@ def _throughput(folder: Path, quick: bool, jobs: int) -> dict[str, Any]:
     started = time.perf_counter()
     runs = train_many(configs, folder, jobs)
     seconds = time.perf_counter() - started
-    times = [float(run.result["seconds"]) for run in runs]
+    times = [run.result.seconds for run in runs]
     return {"seconds": seconds, "trainings": len(runs), "training_seconds": statistics.fmean(times)}
 
 

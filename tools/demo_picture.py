@@ -27,7 +27,7 @@ def main(folder: Path, out: Path) -> None:
             label = f"{run.name}: AUC {attack.auc:.2f} ({low:.2f} to {high:.2f})"
             roc.plot(*roc_points(attack.scores), color=color, label=label)
             for position, key in ((number - 0.18, "train_accuracy"), (number + 0.18, "test_accuracy")):
-                value = run.run.result[key]
+                value = getattr(run.run.result, key)
                 accuracy.bar(position, value, 0.34, color=color, alpha=0.45 if key == "train_accuracy" else 1)
                 accuracy.text(position, value + 0.015, f"{value:.2f}", ha="center", fontsize=7)
         roc.set(

@@ -26,14 +26,14 @@ def line(run: Run, shadow: Run | None) -> dict[str, object]:
     return {
         "gamma": noise.get("gamma", 0.0),
         "input_std": noise.get("input_std", 0.0),
-        "train_accuracy": run.result["train_accuracy"],
-        "test_accuracy": run.result["test_accuracy"],
+        "train_accuracy": run.result.train_accuracy,
+        "test_accuracy": run.result.test_accuracy,
         "auc": attack["auc"],
         "auc_interval": attack["auc_interval"],
         "epochs": run.config.epochs,
-        "records": run.result["records"],
+        "records": run.result.records,
         "seed": run.config.seed,
-        "environment": run.result["environment"],
+        "environment": run.result.environment,
     }
 
 

@@ -20,12 +20,12 @@ from tests.conftest import tiny_config
 
 def test_it_sees_a_model_that_learned_its_images_by_heart(attacked_run: Run) -> None:
     found = json.loads((attacked_run.path / "attacks" / "shadow.json").read_text())
-    assert attacked_run.result["train_accuracy"] > 0.95
+    assert attacked_run.result.train_accuracy > 0.95
     assert found["auc"] > 0.6
     assert found["auc_interval"][0] < found["auc"] < found["auc_interval"][1]
     assert found["members"] == found["nonmembers"] == 100
     assert [row["threshold"] for row in found["thresholds"]] == [0.5, 0.6, 0.7, 0.8]
-    assert found["target"]["gap"] == attacked_run.result["gap"]
+    assert found["target"]["gap"] == attacked_run.result.gap
     scores = load_scores(attacked_run.path, "shadow")
     assert auc(scores.members, scores.nonmembers) == found["auc"]
 

@@ -28,7 +28,7 @@ def test_canaries_and_coins_are_part_of_the_run(run: Run) -> None:
     assert data.canaries is not None
     assert (data.canaries.mislabelled, data.canaries.blank, data.canaries.clean) == (12, 8, 0)
     assert data.subset_seed == 3
-    assert run.result["records"] > 20
+    assert run.result.records > 20
 
 
 def test_one_json_object_and_nothing_else(run: Run) -> None:

@@ -180,6 +180,6 @@ def test_evaluating_again_gives_what_training_reported(attacked_run: Run) -> Non
     again = CliRunner().invoke(app, ["evaluate", str(attacked_run.path), "--json"])
     assert again.exit_code == 0, again.output
     found = json.loads(again.stdout)
-    assert found["test_accuracy"] == pytest.approx(attacked_run.result["test_accuracy"], abs=0.002)
+    assert found["test_accuracy"] == pytest.approx(attacked_run.result.test_accuracy, abs=0.002)
     silent = CliRunner().invoke(app, ["evaluate", str(attacked_run.path), "--noise-off", "--draws", "2", "--json"])
     assert json.loads(silent.stdout)["test_accuracy"] == pytest.approx(found["test_accuracy"], abs=0.002)

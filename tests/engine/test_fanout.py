@@ -165,7 +165,7 @@ def test_dropout_is_in_the_training_and_not_in_the_answers(tmp_path: Path) -> No
     assert weights(plain) != weights(dropped)
     again = train(tiny_config(data=SMALL, dropout=0.5), runs=tmp_path / "again")
     assert weights(again) == weights(dropped)
-    assert dropped.result["train_accuracy"] == again.result["train_accuracy"]
+    assert dropped.result.train_accuracy == again.result.train_accuracy
 
 
 def _wait_for(condition) -> None:  # type: ignore[no-untyped-def]

@@ -66,7 +66,7 @@ def test_it_says_what_the_strongest_attack_found(attacked_run: Run) -> None:
     words = text(render([ReportedRun("mine", attacked_run)], "A report"))
     assert "“mine” leaks: the only attack that was tried (shadow)" in words
     assert f"AUC of {found['auc']:.3f} ({found['auc_interval'][0]:.3f} to {found['auc_interval'][1]:.3f})" in words
-    assert f"its test accuracy is {attacked_run.result['test_accuracy']:.3f}" in words
+    assert f"its test accuracy is {attacked_run.result.test_accuracy:.3f}" in words
 
 
 def test_every_chart_is_told_in_words_too(runs: list[ReportedRun]) -> None:
@@ -79,7 +79,7 @@ def test_every_chart_is_told_in_words_too(runs: list[ReportedRun]) -> None:
 
 def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedRun]) -> None:
     words = text(render(runs, "A report"))
-    guarantee = runs[2].run.result["guarantee"]
+    guarantee = runs[2].run.result.guarantee
     assert f"epsilon at most {guarantee['epsilon']:.3g} at delta 1e-05" in words
     for assumption in guarantee["assumptions"]:
         assert f"{assumption['status']}: {assumption['statement']}" in words
@@ -99,7 +99,7 @@ def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedRun]) 
     assert audit["epsilon_lower"]["epsilon"] > 0.01
     assert lower["x"][0] == audit["epsilon_lower"]["epsilon"]
     upper = bounds["proven (upper bound)"]
-    assert upper["x"] == [claim(runs[1]).upper.epsilon, runs[2].run.result["guarantee"]["epsilon"]]
+    assert upper["x"] == [claim(runs[1]).upper.epsilon, runs[2].run.result.guarantee["epsilon"]]
 
 
 def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_run_that_was_not_attacked_is_not_called_private(bare_run: Run) -> Non
 
 def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedRun]) -> None:
     page = render(runs, NASTY)
-    assert NASTY in runs[1].run.result["classes"]
+    assert NASTY in runs[1].run.result.classes
     assert NASTY not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 5
     assert f"10: {NASTY}, " in text(page)
@@ -206,7 +206,7 @@ def test_report_and_compare_from_the_command_line(attacked_run: Run, tmp_path: P
     assert page.exists()
     compared = CliRunner().invoke(app, ["compare", str(attacked_run.path), str(tmp_path)])
     assert compared.exit_code == 0, compared.output
-    assert f"{attacked_run.result['test_accuracy']:.3f}" in compared.output
+    assert f"{attacked_run.result.test_accuracy:.3f}" in compared.output
     nothing = CliRunner().invoke(app, ["compare", str(tmp_path)])
     assert isinstance(nothing.exception, UsageError)
 

@@ -65,7 +65,7 @@ def test_two_processes_train_the_model_that_one_would(group: Path, tmp_path: Pat
     assert two.config.digest == one.config.digest
     assert difference(one, two) < 1e-4
     assert [m["loss"] for m in one.metrics()] == pytest.approx([m["loss"] for m in two.metrics()], rel=1e-5)
-    assert (one.result["processes"], two.result["processes"]) == ([1], [2])
+    assert (one.result.processes, two.result.processes) == ((1,), (2,))
 
 
 def test_batch_norm_sees_the_whole_batch(group: Path, tmp_path: Path) -> None:
@@ -80,15 +80,15 @@ def test_dpsgd_without_noise_and_clipping_is_that_of_one_process(group: Path, tm
 
 def test_dpsgd_proves_in_two_processes_what_it_proves_in_one(group: Path, tmp_path: Path) -> None:
     one, two = train(ranks.config(**ranks.PRIVATE), runs=tmp_path), open_run(group / "private")
-    assert one.result["guarantee"] == two.result["guarantee"]
-    assert 0 < two.result["guarantee"]["epsilon"] < 100
+    assert one.result.guarantee == two.result.guarantee
+    assert 0 < two.result.guarantee["epsilon"] < 100
 
 
 def test_the_accuracies_are_those_of_the_saved_weights(group: Path) -> None:
     run = open_run(group / "noisy")
     members = load_inputs(run.config.data).members("target_train")
     model = run.load_model()
-    assert run.result["train_accuracy"] == measure(model, members, run.config, draws=1)
+    assert run.result.train_accuracy == measure(model, members, run.config, draws=1)
 
 
 def test_ranks_draw_noise_of_their_own_and_keep_the_same_weights(group: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_training_goes_on_in_another_number_of_processes(group: Path, tmp_path
     whole = train(ranks.config(**ranks.PLAIN), runs=tmp_path)
     begun_by_one = open_run(group / "begun_by_one")
     begun_by_two = train(ranks.config(**ranks.PLAIN), out=group / "begun_by_two")
-    assert begun_by_one.result["processes"] == [1, 2]
-    assert begun_by_two.result["processes"] == [2, 1]
+    assert begun_by_one.result.processes == (1, 2)
+    assert begun_by_two.result.processes == (2, 1)
     assert difference(whole, begun_by_one) < 1e-4
     assert difference(whole, begun_by_two) < 1e-4
 

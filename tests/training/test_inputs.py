@@ -42,7 +42,7 @@ def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeyp
         monkeypatch.setenv("RESPERTURB_DATA_IN", place)
         run = train(tiny_config(**{"epochs": 1, **changes}), runs=tmp_path / place)
         assert isinstance(load_inputs(run.config.data).train.images, Rows) == (place == "disk")
-        measured = {name: run.result[name] for name in ("train_accuracy", "test_accuracy", "records")}
+        measured = {**run.result.accuracies(), "records": run.result.records}
         weights = hashlib.sha256(run.model_path.read_bytes()).hexdigest()
         asked = candidates(run.config.data)
         answers = collect(run, asked, Query("noise on", (1, 2))).confidence

@@ -34,7 +34,7 @@ def test_the_seed_decides_everything_the_training_noise_included(tmp_path: Path)
     one = train(tiny_config(perturbation=NOISE), runs=tmp_path / "a")
     again = train(tiny_config(perturbation=NOISE), runs=tmp_path / "b")
     assert same(one, again)
-    assert one.result["train_accuracy"] == again.result["train_accuracy"]
+    assert one.result.train_accuracy == again.result.train_accuracy
     torch.manual_seed(12345)
     assert not same(one, train(tiny_config(perturbation=NOISE, seed=1), runs=tmp_path / "c"))
 
@@ -45,15 +45,15 @@ def test_a_run_keeps_what_it_is_made_of(tmp_path: Path) -> None:
     assert open_run(run.path) == run
     assert strategy_of(run.load_model()) == Additive(0.5)
     assert [entry["epoch"] for entry in run.metrics()] == [1, 2, 3]
-    assert run.result["records"] == 60
-    assert run.result["gap"] == pytest.approx(run.result["train_accuracy"] - run.result["test_accuracy"])
+    assert run.result.records == 60
+    assert run.result.gap == pytest.approx(run.result.train_accuracy - run.result.test_accuracy)
     assert not run.checkpoint_path.exists()
 
 
 def test_a_model_that_is_loaded_again_is_as_accurate_as_was_measured(tmp_path: Path) -> None:
     run = train(tiny_config(perturbation=NOISE, epochs=6), runs=tmp_path)
     test = load_inputs(run.config.data).test
-    assert measure(run.load_model(), test, run.config, draws=1) == run.result["test_accuracy"]
+    assert measure(run.load_model(), test, run.config, draws=1) == run.result.test_accuracy
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
@@ -173,5 +173,5 @@ def test_the_share_of_clipped_images_is_reported(tmp_path: Path) -> None:
     run = train(config, runs=tmp_path)
     images = load_inputs(run.config.data).members("target_train").images
     norms = [float(normalize(image, 0.5, 0.25).norm()) for image in images]
-    assert 0 < run.result["inputs_clipped"] < 1
-    assert run.result["inputs_clipped"] == pytest.approx(sum(norm > 45 for norm in norms) / len(norms))
+    assert 0 < run.result.inputs_clipped < 1
+    assert run.result.inputs_clipped == pytest.approx(sum(norm > 45 for norm in norms) / len(norms))

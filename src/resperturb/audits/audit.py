@@ -111,7 +111,7 @@ def audit(
         "hash": target.config.digest,
         "delta": settings.delta,
         "confidence": settings.confidence,
-        "target": {key: target.result[key] for key in ("train_accuracy", "test_accuracy", "gap", "records")},
+        "target": {**target.result.accuracies(), "records": target.result.records},
         "shadows": described(shadows),
         "candidates": {kind: int((asked.kinds == kind).sum()) for kind in dict.fromkeys(asked.kinds.tolist())},
         "attacks": entries,

@@ -79,9 +79,10 @@ def run_shadow_attack(
         "attack_learning_rate": learning_rate,
         "shadow": {
             "hash": shadow.config.digest,
-            **{key: shadow.result[key] for key in ("train_accuracy", "test_accuracy")},
+            "train_accuracy": shadow.result.train_accuracy,
+            "test_accuracy": shadow.result.test_accuracy,
         },
-        "target": {key: target.result[key] for key in ("train_accuracy", "test_accuracy", "gap")},
+        "target": target.result.accuracies(),
         **measures(scores),
     }
     save_outcome(target.path, name, scores, summary)
@@ -114,9 +115,9 @@ def check_attackable(target: Run) -> None:
 
 def check_shadow(target: Run, shadow: Run) -> None:
     """Refuse a shadow that has not learned: an attack with it would report privacy that is not there."""
-    chance = 1 / len(target.result["classes"])
-    learned, wanted = (run.result["test_accuracy"] - chance for run in (shadow, target))
-    luck = 2 * (chance * (1 - chance) / target.result["test_records"]) ** 0.5
+    chance = 1 / len(target.result.classes)
+    learned, wanted = (run.result.test_accuracy - chance for run in (shadow, target))
+    luck = 2 * (chance * (1 - chance) / target.result.test_records) ** 0.5
     if wanted > luck and learned < wanted / 2:
         raise ResperturbError(
             f"the shadow model {shadow.path} did not train: its test accuracy is {learned + chance:.3f}, the "

@@ -70,7 +70,7 @@ def described(shadows: Sequence[Run]) -> dict[str, Any]:
     >>> described([])
     {'count': 0, 'hashes': [], 'test_accuracy': None}
     """
-    found = np.array([float(shadow.result["test_accuracy"]) for shadow in shadows])
+    found = np.array([shadow.result.test_accuracy for shadow in shadows])
     spread = None
     if shadows:
         spread = {"lowest": float(found.min()), "mean": float(found.mean()), "highest": float(found.max())}

@@ -64,7 +64,7 @@ class Proven:
 
 def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     """Say what is proven about the training of ``run``, for the neighbours that an audit of it can test."""
-    config, records = run.config, int(run.result["records"])
+    config, records = run.config, run.result.records
     if config.dpsgd is not None:
         return _proven_dpsgd(run, records, delta, can_use_coins)
     strategy = config.strategy
@@ -81,9 +81,9 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     from resperturb.privacy.additive import additive_guarantee
     from resperturb.privacy.schedule import schedule
 
-    height, width = run.result["image_size"]
+    height, width = run.result.image_size
     largest_pixel = max(abs(config.mean), abs(1 - config.mean)) / config.std
-    radius = largest_pixel * math.sqrt(run.result["channels"] * height * width)
+    radius = largest_pixel * math.sqrt(run.result.channels * height * width)
     if strategy.clip_radius is not None:
         radius = min(radius, strategy.clip_radius)
     ensemble = re.match(r"en(\d+)-", config.model)

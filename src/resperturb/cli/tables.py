@@ -40,8 +40,8 @@ def comparison(runs: "Sequence[ReportedRun]") -> "Table":
             Text(f"{run.name}\n  {run.noise}"),
             leak,
             named,
-            f"{run.run.result['train_accuracy']:.3f}",
-            f"{run.run.result['test_accuracy']:.3f}",
+            f"{run.run.result.train_accuracy:.3f}",
+            f"{run.run.result.test_accuracy:.3f}",
             upper,
             "" if bounds.lower is None else f">= {bounds.lower.epsilon:.3f}",
         )

@@ -265,18 +265,18 @@ def train(
             table.add_column(heading)
         table.add_row(
             " ".join(f"{key}={value}" if key != "name" else str(value) for key, value in _short(noise).items()),
-            f"{run.result['train_accuracy']:.3f}",
-            f"{run.result['test_accuracy']:.3f}",
-            f"{run.result['gap']:.3f}",
-            f"{run.result['seconds']:.0f} s",
+            f"{run.result.train_accuracy:.3f}",
+            f"{run.result.test_accuracy:.3f}",
+            f"{run.result.gap:.3f}",
+            f"{run.result.seconds:.0f} s",
         )
         console.print(table)
-        if guarantee := run.result.get("guarantee"):
+        if guarantee := run.result.guarantee:
             _show_guarantee(console, guarantee)
         if part != "all":
             console.print(f"Next: resperturb attack {run.path}")
 
-    payload = {"run": str(run.path), "hash": run.config.digest, **run.result}
+    payload = {"run": str(run.path), "hash": run.config.digest, **run.result.to_dict()}
     emit(payload, as_json, show)
 
 
@@ -293,8 +293,8 @@ def _one_voice() -> Iterator[None]:
 
 def _note_processes(run: Any, processes: int) -> None:
     """Say so where a finished run, taken as it is, was not trained in as many processes as were asked for."""
-    used = run.result.get("processes", [1])
-    if used != [processes]:
+    used = run.result.processes
+    if used != (processes,):
         typer.echo(
             f"Note: {run.path} was trained in {' and then '.join(map(str, used))} process(es), not in {processes}. "
             "The noise it was trained with is another draw, of the same distribution; for a training of its own, "

@@ -74,7 +74,7 @@ def run_study(
     chosen = variants()
     say(f"training {len(chosen)} models")
     runs = train_many([variant.config for variant in chosen], folder, jobs, engine=engine)
-    accuracy = float(runs[[variant.name for variant in chosen].index(MATCHED)].result["test_accuracy"])
+    accuracy = runs[[variant.name for variant in chosen].index(MATCHED)].result.test_accuracy
     for control in CONTROLS:
         say(f"choosing a strength: {control.name}, for a test accuracy of {accuracy:.3f}")
         candidates = train_many(control.configs(config()), folder, jobs, engine=engine)
@@ -114,7 +114,8 @@ def _row(variant: Variant, run: Run, found: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": variant.name,
         "run": run.path.name,
-        **{key: run.result[key] for key in ("train_accuracy", "test_accuracy", "gap", "records")},
+        **run.result.accuracies(),
+        "records": run.result.records,
         "epsilon_lower": found["epsilon_lower"],
         "epsilon_upper": upper if upper != float("inf") else "inf",
         "verdict": found["verdict"],

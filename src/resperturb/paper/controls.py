@@ -52,4 +52,4 @@ def at_equal_accuracy(runs: Sequence[Run], accuracy: float) -> Run:
     """Choose the run whose test accuracy comes nearest; of equals, the first."""
     if not runs:
         raise UsageError("there is no run to choose from.")
-    return min(runs, key=lambda run: abs(float(run.result["test_accuracy"]) - accuracy))
+    return min(runs, key=lambda run: abs(run.result.test_accuracy - accuracy))

@@ -207,4 +207,4 @@ def symbol(number: int) -> str:
 
 
 def _accuracies(run: ReportedRun) -> tuple[float, float]:
-    return float(run.run.result["test_accuracy"]), float(run.run.result["train_accuracy"])
+    return run.run.result.test_accuracy, run.run.result.train_accuracy

@@ -111,7 +111,7 @@ class Claim:
 def claim(run: ReportedRun) -> Claim:
     """Say what is proven about a run, and what its audit showed."""
     audit = run.audit
-    guarantee = run.run.result.get("guarantee")
+    guarantee = run.run.result.guarantee
     uppers = [] if guarantee is None else [_guaranteed(guarantee)]
     if audit is None:
         return Claim(tuple(uppers) or (_computed(run),), None, None)

@@ -216,7 +216,6 @@ class ReportedRun:
         """Give the run's line of a comparison as plain data."""
         from resperturb.report.claims import claim
 
-        result = self.run.result
         line: dict[str, Any] = {
             "name": self.name,
             "run": str(self.run.path),
@@ -224,9 +223,7 @@ class ReportedRun:
             "gamma": self.gamma,
             "noise": self.noise,
             "model": self.run.config.model,
-            "train_accuracy": result["train_accuracy"],
-            "test_accuracy": result["test_accuracy"],
-            "gap": result["gap"],
+            **self.run.result.accuracies(),
             **claim(self).to_dict(),
         }
         if self.worst is not None:

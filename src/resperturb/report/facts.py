@@ -32,16 +32,16 @@ def facts_table(runs: Sequence[ReportedRun]) -> list[Fact]:
 
 def _facts(run: ReportedRun) -> dict[str, str]:
     config, result = run.run.config, run.run.result
-    data, made = config.data, result.get("environment", {})
-    height, width = result["image_size"]
-    classes = result["classes"]
+    data, made = config.data, result.environment
+    height, width = result.image_size
+    classes = result.classes
     canaries = {} if data.canaries is None else data.canaries.counts
     return {
         "data": data.spec,
         "data fingerprint": data.fingerprint,
-        "trained on": f"{result['records']} images ({data.part.replace('_', ' ')})",
-        "tested on": f"{result['test_records']} images",
-        "images": f"{width} × {height}, {'grey' if result['channels'] == 1 else 'colour'}",
+        "trained on": f"{result.records} images ({data.part.replace('_', ' ')})",
+        "tested on": f"{result.test_records} images",
+        "images": f"{width} × {height}, {'grey' if result.channels == 1 else 'colour'}",
         "classes": f"{len(classes)}: " + ", ".join(_first(classes, 12)),
         "kept together": data.group_column or "",
         "canaries": ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in canaries.items() if count),
@@ -64,8 +64,8 @@ def _facts(run: ReportedRun) -> dict[str, str]:
             if used
         ),
         "seeds": f"training {config.seed}, split {data.split_seed}, subset {data.subset_seed}",
-        "answers averaged": f"over {result['draws']} draw{'s' if result['draws'] > 1 else ''} of the noise",
-        "time": f"{result['seconds']:.0f} s of training",
+        "answers averaged": f"over {result.draws} draw{'s' if result.draws > 1 else ''} of the noise",
+        "time": f"{result.seconds:.0f} s of training",
         "versions": ", ".join(f"{key} {made[key]}" for key in ("resperturb", "torch", "python") if key in made),
         "made": f"{made.get('made', '')} on {made.get('machine', '')}",
         "run": config.digest,

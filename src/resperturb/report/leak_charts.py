@@ -16,7 +16,7 @@ def leak_against_accuracy(runs: Sequence[ReportedRun]) -> Chart | None:
     found = attacked(runs)
     if not found:
         return None
-    points = [(attack.auc, float(run.run.result["test_accuracy"])) for _, run, attack in found]
+    points = [(attack.auc, run.run.result.test_accuracy) for _, run, attack in found]
     data: list[dict[str, Any]] = []
     best = frontier(points)
     if len(best) > 1:
@@ -128,7 +128,7 @@ def leakage_over_gamma(runs: Sequence[ReportedRun]) -> Chart | None:
     for title, series in _series(runs).items():
         color, gammas = colour(len(worded)), [run.gamma for run, _ in series]
         leaks = [attack.auc for _, attack in series]
-        accuracies = [float(run.run.result["test_accuracy"]) for run, _ in series]
+        accuracies = [run.run.result.test_accuracy for run, _ in series]
         data.append(
             charts.line(gammas, leaks, f"{title}: attack AUC", {"color": color})
             | {

@@ -19,7 +19,7 @@ def headline(runs: Sequence[ReportedRun]) -> str:
     leaking = [run for run in attacked if run.leaks]
     counted = f"{_count(len(leaking))} of {len(attacked)} attacked models {'leaks' if len(leaking) == 1 else 'leak'}"
     least = min(attacked, key=lambda run: run.attacks[0].auc)
-    best = max(attacked, key=lambda run: float(run.run.result["test_accuracy"]))
+    best = max(attacked, key=lambda run: run.run.result.test_accuracy)
     if least is best:
         return f"{counted}; {_placed(best)} is both the most accurate and the least exposed."
     return f"{counted}; the least exposed is {_placed(least)}, the most accurate {_placed(best)}."
@@ -27,7 +27,7 @@ def headline(runs: Sequence[ReportedRun]) -> str:
 
 def finding(run: ReportedRun) -> str:
     """Say in one sentence what the strongest attack on a run found."""
-    attack, accuracy = run.worst, float(run.run.result["test_accuracy"])
+    attack, accuracy = run.worst, run.run.result.test_accuracy
     if attack is None:
         return f"“{run.name}” was not attacked, so nothing can be said about what it leaks."
     low, high = attack.interval
@@ -78,7 +78,7 @@ def _recognised(run: ReportedRun) -> str:
 
 
 def _placed(run: ReportedRun) -> str:
-    return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {float(run.run.result['test_accuracy']):.3f})"
+    return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {run.run.result.test_accuracy:.3f})"
 
 
 def whom(candidates: str) -> str:

@@ -30,7 +30,7 @@ from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.predict import accuracy, normalize, predict
-from resperturb.training.run import Run, create_run, environment
+from resperturb.training.run import SCHEMA, Run, TrainingResult, create_run, environment
 from resperturb.training.steps import Steps, uncompiled
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
@@ -229,26 +229,25 @@ def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progr
     seen = progress.history[-1].get("test_accuracy") if draws == 1 else None
     test_accuracy = measure(model, inputs.test, run.config, draws) if seen is None else seen
     weights.save(model, run.model_path)
-    result = {
-        "train_accuracy": train_accuracy,
-        "test_accuracy": test_accuracy,
-        "gap": train_accuracy - test_accuracy,
-        "draws": draws,
-        "processes": progress.processes,
-        "records": len(members),
-        "test_records": len(inputs.test),
-        "classes": list(members.classes),
-        "channels": members.channels,
-        "image_size": list(members.size),
-        "seconds": progress.seconds,
-        "environment": environment(),
-    }
     radius = getattr(run.config.strategy, "clip_radius", None)
-    if radius is not None:
-        result["inputs_clipped"] = clipped_share(members, run.config, radius)
-    if progress.guarantee is not None:
-        result["guarantee"] = progress.guarantee
-    write_json(run.result_path, result)
+    result = TrainingResult(
+        schema=SCHEMA,
+        train_accuracy=train_accuracy,
+        test_accuracy=test_accuracy,
+        gap=train_accuracy - test_accuracy,
+        draws=draws,
+        processes=tuple(progress.processes),
+        records=len(members),
+        test_records=len(inputs.test),
+        classes=tuple(members.classes),
+        channels=members.channels,
+        image_size=members.size,
+        seconds=progress.seconds,
+        environment=environment(),
+        inputs_clipped=None if radius is None else clipped_share(members, run.config, radius),
+        guarantee=progress.guarantee,
+    )
+    write_json(run.result_path, result.to_dict())
 
 
 def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> float:

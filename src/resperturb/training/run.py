@@ -6,14 +6,15 @@
 
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import nn
 
 from resperturb.errors import ResperturbError, UsageError
@@ -21,6 +22,57 @@ from resperturb.files import write_json
 from resperturb.models.build import build
 from resperturb.perturbation import weights
 from resperturb.training.config import TrainConfig, make_config
+
+SCHEMA = 2
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Amount = Annotated[int, Field(gt=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """What came out of a finished training.
+
+    ``draws`` is the number of noise draws that the accuracies are averaged over, ``processes`` the numbers of
+    processes that trained it, one after the other, and ``inputs_clipped`` the share of training images that a
+    clipping radius shortens. Files of schema 1 do not name their schema, and old ones no ``processes``.
+    """
+
+    train_accuracy: Share
+    test_accuracy: Share
+    gap: Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+    draws: Amount
+    records: Amount
+    test_records: Amount
+    classes: tuple[str, ...]
+    channels: Amount
+    image_size: tuple[Amount, Amount]
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    processes: tuple[Amount, ...] = (1,)
+    environment: dict[str, str] = field(default_factory=dict)
+    inputs_clipped: Share | None = None
+    guarantee: dict[str, Any] | None = None
+    schema: Annotated[int, Field(ge=1, le=SCHEMA)] = 1
+
+    def accuracies(self) -> dict[str, float]:
+        """Give the accuracies and the gap between them, by name."""
+        return {"train_accuracy": self.train_accuracy, "test_accuracy": self.test_accuracy, "gap": self.gap}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values, ready for JSON; what does not apply is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], path: Path) -> "TrainingResult":
+        """Read what :meth:`to_dict` gave; ``path`` is where it was found."""
+        try:
+            return TypeAdapter(cls).validate_python(values)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise ResperturbError(
+                f"{path} is not the result of a training that this version can read ({where}: {problem['msg']})."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -56,11 +108,11 @@ class Run:
         return self.result_path.exists() and self.model_path.exists()
 
     @cached_property
-    def result(self) -> dict[str, Any]:
+    def result(self) -> TrainingResult:
         """Accuracies, classes, time and versions of the finished training."""
         if not self.finished:
             raise UsageError(f"the run {self.path} is not finished; run the same `resperturb train` command again.")
-        return _read_json(self.result_path)
+        return TrainingResult.from_dict(_read_json(self.result_path), self.result_path)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the metrics, one entry an epoch."""
@@ -75,8 +127,8 @@ class Run:
         def bare() -> nn.Module:
             return build(
                 self.config.model,
-                num_classes=len(result["classes"]),
-                in_channels=result["channels"],
+                num_classes=len(result.classes),
+                in_channels=result.channels,
                 norm=self.config.norm,
                 skip=self.config.skip,
             )

@@ -76,7 +76,7 @@ def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, Measured]) 
     row = measured.result["rows"][1]
     run = library.get(config(ADDITIVE, LEARNING))
     assert run is not None
-    assert row["measured"]["test_accuracy"]["values"] == [run.result["test_accuracy"]]
+    assert row["measured"]["test_accuracy"]["values"] == [run.result.test_accuracy]
     assert row["runs"] == [run.config.digest]
     kept = json.loads((run.path / "attacks" / "reproduce-paper.json").read_text())
     assert row["measured"]["auc"]["values"] == [kept["auc"]]
@@ -133,7 +133,7 @@ def test_a_damaged_run_is_noticed_put_aside_and_trained_again(
     library.train([config()])
     run = library.get(config())
     assert run is not None
-    accuracy = run.result["test_accuracy"]
+    accuracy = run.result.test_accuracy
     damaged = run.path / name
     damaged.write_bytes(damaged.read_bytes()[:-100] if content is None else content)
     assert state_of(run.path)[0] == "damaged"
@@ -143,7 +143,7 @@ def test_a_damaged_run_is_noticed_put_aside_and_trained_again(
     assert (tmp_path / ".damaged" / run.path.name).exists()
     repaired = library.get(config())
     assert repaired is not None
-    assert repaired.result["test_accuracy"] == accuracy
+    assert repaired.result.test_accuracy == accuracy
 
 
 def test_a_damaged_checkpoint_only_costs_its_own_progress(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ A run is named by the hash of its configuration, so experiments share what they 
 folder itself, shadow models in ``.shadows`` where the attacks look for them.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -153,11 +152,9 @@ def state_of(path: Path) -> tuple[State, str]:
     if not run.model_path.exists():
         return "damaged", f"there is no {run.model_path.name}"
     try:
-        result = json.loads(run.result_path.read_text())
-        _ = [float(result[key]) for key in ("train_accuracy", "test_accuracy", "gap", "seconds", "records")]
-        _ = int(result["test_records"]), result["classes"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return "damaged", f"{run.result_path.name}: {error}"
+        _ = run.result
+    except ResperturbError as error:
+        return "damaged", str(error)
     broken = _broken_tensors(run.model_path)
     return ("damaged", f"{run.model_path.name}: {broken}") if broken else ("finished", "")
 

@@ -107,7 +107,7 @@ def _run_round(units: Sequence[Unit], preset: Preset, library: Library, on_resul
 
     def note(run: Run) -> None:
         done.add(run.config.digest)
-        seconds = run.result["seconds"]
+        seconds = run.result.seconds
         library.say(f"{len(done)} of {len(configs)}: {described(run.config)}: {seconds:.0f} s, {run.config.digest}")
         measure_what_is_complete()
 
@@ -212,14 +212,14 @@ def _one_seed(
     one: dict[str, Any] = {
         "seed": seed,
         "hash": target.config.digest,
-        "result": target.result,
+        "result": target.result.to_dict(),
         "used": [_used(target)],
         "why": [],
         "paper_attack": {},
         "adaptive_attack": {},
     }
-    if "guarantee" in target.result:
-        one["guarantee"] = {key: target.result["guarantee"][key] for key in ("epsilon", "delta", "steps")}
+    if (proven := target.result.guarantee) is not None:
+        one["guarantee"] = {key: proven[key] for key in ("epsilon", "delta", "steps")}
     attackers = {"paper": paper_shadow(cell, scale, seed)}
     if "adaptive" in experiment.attacks:
         attackers["adaptive"] = shadow_config(config, adaptive=True)
@@ -242,7 +242,7 @@ def _learning_rates(one: dict[str, Any]) -> list[float]:
 
 
 def _used(run: Run) -> dict[str, Any]:
-    return {"hash": run.config.digest, "seconds": float(run.result["seconds"])}
+    return {"hash": run.config.digest, "seconds": run.result.seconds}
 
 
 def _spreads(found: list[dict[str, Any]]) -> dict[str, Any]:

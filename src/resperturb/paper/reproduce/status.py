@@ -93,7 +93,7 @@ def _on_disk(runs: Path) -> dict[str, Found]:
             state, _ = state_of(path)
             run = Run(path, config)
             if state == "finished":
-                found[_unbound(config).digest] = Found(True, 1.0, float(run.result["seconds"]))
+                found[_unbound(config).digest] = Found(True, 1.0, run.result.seconds)
             elif state == "begun":
                 share = _share(run)
                 found[_unbound(config).digest] = Found(False, share, None)
