@@ -58,13 +58,13 @@ def test_without_skips_there_is_no_identity_path() -> None:
     assert not without(torch.zeros(2, 3, 16, 16)).equal(without(torch.zeros(2, 3, 16, 16)))
 
 
-def test_an_ensemble_averages_logits_of_members_that_differ() -> None:
+def test_an_ensemble_averages_logits_of_networks_that_differ() -> None:
     model = rp.models.build("en3-resnet8", num_classes=5).eval()
     assert isinstance(model, Ensemble)
     x = torch.randn(2, 3, 16, 16)
-    members = [member(x) for member in model.members]
-    torch.testing.assert_close(model(x), torch.stack(members).mean(0))
-    assert not torch.isclose(members[0], members[1]).any()
+    networks = [network(x) for network in model.networks]
+    torch.testing.assert_close(model(x), torch.stack(networks).mean(0))
+    assert not torch.isclose(networks[0], networks[1]).any()
 
 
 def test_building_follows_torchs_seed() -> None:

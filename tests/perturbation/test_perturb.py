@@ -145,7 +145,7 @@ def test_ensemble_members_are_noised_independently_inputs_included() -> None:
     rp.perturb(model, rp.Additive(gamma=1.0, input_std=1.0))
     x = torch.zeros(1, 40_000)
     with torch.no_grad():
-        one, other = (member(x) for member in model.members)
+        one, other = (network(x) for network in model.networks)
         assert abs(correlation(one, other)) < 5
         assert noise_of(model, x).var().item() == pytest.approx(
             2 / 2, rel=0.05

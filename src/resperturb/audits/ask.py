@@ -50,9 +50,9 @@ def _draws(run: Run, asked: Candidates, query: Query) -> Iterator[Tensor]:
     if query.access == "members apart":
         if not isinstance(model, Ensemble):
             raise UsageError(f"{run.path} is not an ensemble, so it has no members to ask apart.")
-        for member in model.members:
+        for network in model.networks:
             with noise_off(model):
-                yield from predict_draws(member, images, mean=mean, std=std, draws=1)
+                yield from predict_draws(network, images, mean=mean, std=std, draws=1)
         return
     with noise_off(model) if query.access == "noise off" else nullcontext():
         yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=seed)

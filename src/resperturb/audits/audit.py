@@ -1,6 +1,5 @@
 """An audit: every attack on a run, what it finds and how sure that is, and what that says about what is proven."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from resperturb.engine.fanout import Engine
 from resperturb.engine.local import local
 from resperturb.errors import UsageError
 from resperturb.files import write_json
+from resperturb.models.names import parse_name
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
 
@@ -163,8 +163,7 @@ def ensemble_size(config: TrainConfig) -> int:
     >>> ensemble_size(TrainConfig(data=DataConfig(spec="x"), model="en5-resnet8"))
     5
     """
-    found = re.match(r"en(\d+)-", config.model)
-    return int(found[1]) if found else 1
+    return parse_name(config.model).networks
 
 
 def _answers(run: Run, asked: Candidates, queries: Sequence[Query]) -> dict[Access, Signals]:

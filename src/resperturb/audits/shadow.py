@@ -19,6 +19,7 @@ from resperturb.auditing.scores import Scores
 from resperturb.audits.ask import query_seed
 from resperturb.audits.outcome import MembershipScores, measures, save_outcome
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.models.names import parse_name
 from resperturb.perturbation import strategy_to_dict
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import Inputs, load_inputs, out_indices
@@ -53,7 +54,7 @@ def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
     }
     if not adaptive:
         changes["perturbation"] = strategy_to_dict(None)
-        changes["model"] = target.model.split("-")[-1]
+        changes["model"] = str(parse_name(target.model).single)
     return target.model_copy(update=changes)
 
 

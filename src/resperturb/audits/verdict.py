@@ -14,7 +14,6 @@ Both are bounded by the one-run method for (epsilon, delta) of Mahloujifar, Meli
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -27,6 +26,7 @@ from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores
 from resperturb.audits.candidates import RECORD, Candidates
 from resperturb.audits.outcome import MembershipScores
+from resperturb.models.names import parse_name
 from resperturb.perturbation import Additive
 from resperturb.training.run import Run
 
@@ -86,7 +86,6 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     radius = largest_pixel * math.sqrt(run.result.channels * height * width)
     if strategy.clip_radius is not None:
         radius = min(radius, strategy.clip_radius)
-    ensemble = re.match(r"en(\d+)-", config.model)
     budget = additive_guarantee(
         gamma=strategy.gamma,
         input_std=strategy.input_std,
@@ -95,7 +94,7 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
             epochs=config.epochs, batch_size=config.batch_size, records=max(records, config.batch_size)
         ),
         delta=delta,
-        networks=int(ensemble[1]) if ensemble else 1,
+        networks=parse_name(config.model).networks,
         radius_status="enforced",
     )
     needed = tuple(a.statement for a in budget.assumptions if a.needed_by == "epsilon")

@@ -1,7 +1,18 @@
-"""Residual networks of the paper: CIFAR-style pre-activation ResNets and ensembles of them."""
+"""Networks by name: the paper's ResNets, those of timm, torchvision and transformers, your own, and ensembles."""
 
 from resperturb.models.build import build
 from resperturb.models.ensemble import Ensemble
+from resperturb.models.names import NetworkName, parse_name
 from resperturb.models.resnet import ResNet
+from resperturb.models.source import NetworkSource, Request, register_network
 
-__all__ = ["Ensemble", "ResNet", "build"]
+__all__ = [
+    "Ensemble",
+    "NetworkName",
+    "NetworkSource",
+    "Request",
+    "ResNet",
+    "build",
+    "parse_name",
+    "register_network",
+]

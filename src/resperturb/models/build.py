@@ -1,14 +1,15 @@
-"""Networks by name: ``resnet8`` ... ``resnet110``, and ensembles as ``en5-resnet8``."""
+"""Networks by name: ``resnet8``, ``timm:resnet26d``, ``my_package.nets:make``, and ensembles of any of them."""
 
-import re
+from collections.abc import Mapping
 
 from torch import nn
 
 from resperturb.errors import UsageError
+from resperturb.models.adapt import without_batch_norm
 from resperturb.models.ensemble import Ensemble
-from resperturb.models.resnet import Norm, ResNet
-
-DEPTHS = (8, 14, 20, 32, 44, 56, 110)
+from resperturb.models.names import parse_name
+from resperturb.models.resnet import Norm
+from resperturb.models.source import Argument, Request, source_of
 
 
 def build(
@@ -19,16 +20,34 @@ def build(
     norm: Norm = "batch",
     skip: bool = True,
     dropout: float = 0.0,
+    image_size: tuple[int, int] | None = None,
+    args: Mapping[str, Argument] | None = None,
+    pretrained: bool = False,
 ) -> nn.Module:
-    """Build a network with fresh weights from torch's global generator; ``dropout`` is between the convolutions.
+    """Build a network, with fresh weights from torch's global generator unless trained ones are asked for.
+
+    Args:
+        name: ``resnet8``, ``timm:resnet26d``, ``torchvision:resnet18``, ``transformers:vit``,
+            ``my_package.nets:make``, or an ensemble of any of them: ``en5-resnet8``.
+        num_classes: The number of classes.
+        in_channels: The number of channels of the images.
+        norm: ``"batch"`` for the network's own normalisation, ``"group"`` for GroupNorm in place of BatchNorm.
+        skip: False for the ablation without skip connections (built-in networks).
+        dropout: Dropout between the convolutions of a block (built-in networks).
+        image_size: Height and width of the images, which some networks must know.
+        args: Further arguments of the network's own constructor.
+        pretrained: Start from the weights that the network's library offers.
+
+    Returns:
+        The network; it maps a batch of images to logits.
+
+    Raises:
+        UsageError: If there is no such network, or it cannot be built so.
 
     >>> type(build("en2-resnet8", num_classes=10)).__name__
     'Ensemble'
     """
-    parsed = re.fullmatch(r"(?:en([1-9]\d?)-)?resnet(\d+)", name) if isinstance(name, str) else None
-    if parsed is None or int(parsed[2]) not in DEPTHS:
-        known = ", ".join(f"resnet{depth}" for depth in DEPTHS)
-        raise UsageError(f"unknown model {name!r}; known are {known}, and ensembles of them such as en5-resnet8.")
+    parsed = parse_name(name)
     if norm not in ("batch", "group"):
         raise UsageError(f"norm must be 'batch' or 'group', not {norm!r}.")
     if num_classes < 2 or in_channels < 1:
@@ -36,8 +55,14 @@ def build(
             f"a model needs at least 2 classes and 1 channel, not num_classes={num_classes}, "
             f"in_channels={in_channels}."
         )
+    request = Request(num_classes, in_channels, image_size, norm, skip, dropout, dict(args or {}), pretrained)
+    source = source_of(parsed)
+    source.check(parsed.single, request)
 
-    def single() -> ResNet:
-        return ResNet(int(parsed[2]), num_classes, in_channels, norm, skip, dropout)
+    def single() -> nn.Module:
+        network = source.build(parsed.single, request)
+        if norm == "group":
+            without_batch_norm(network)
+        return network
 
-    return single() if parsed[1] is None else Ensemble([single() for _ in range(int(parsed[1]))])
+    return single() if parsed.ensemble is None else Ensemble([single() for _ in range(parsed.ensemble)])

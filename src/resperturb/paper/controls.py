@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resperturb.errors import UsageError
+from resperturb.models import parse_name
 from resperturb.perturbation import strategy_to_dict
 from resperturb.training import Run, TrainConfig
 
@@ -36,7 +37,7 @@ def _stop_early(target: TrainConfig, share: float) -> dict[str, Any]:
 
 
 def _ensemble(target: TrainConfig, networks: float) -> dict[str, Any]:
-    return {"model": f"en{int(networks)}-{target.model.split('-')[-1]}"}
+    return {"model": str(parse_name(target.model).ensemble_of(int(networks)))}
 
 
 CONTROLS: tuple[Control, ...] = (

@@ -408,9 +408,9 @@ def _check_shortcuts(chosen: Sequence[Junction]) -> None:
 
 
 def _members(model: nn.Module) -> list[nn.Module]:
-    """The networks that see the input: the members of an ensemble, each noised by itself, or the model."""
-    members = getattr(model, "members", None)
-    return list(members) if isinstance(members, nn.ModuleList) else [model]
+    """What sees the input: the networks of an ensemble, each noised by itself, or the model."""
+    networks = getattr(model, "networks", None)
+    return list(networks) if isinstance(networks, nn.ModuleList) else [model]
 
 
 def _first_layer(model: nn.Module) -> list[nn.Module]:

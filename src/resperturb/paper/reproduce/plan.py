@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from resperturb.audits import learned_shadow_configs, shadow_config, shadow_configs
+from resperturb.models import parse_name
 from resperturb.paper.reproduce.declarations import PLAIN, Cell, Experiment, Variant
 from resperturb.paper.reproduce.presets import STAND_IN, Preset, Scale
 from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
@@ -177,7 +178,7 @@ def estimate(config: TrainConfig) -> float:
     """
     images, pixels = SIZES.get(config.data.spec, SIZES["cifar10"])
     records = min(images, config.data.limit or images) / 4
-    networks = int(config.model.split("-")[0].removeprefix("en")) if "-" in config.model else 1
+    networks = parse_name(config.model).networks
     work = SECONDS_AN_EPOCH * config.epochs * networks * records * pixels / (12_500 * 1024)
     if config.dpsgd is not None:
         return SECONDS_TO_START + DPSGD_FACTOR * work

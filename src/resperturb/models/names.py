@@ -1,0 +1,73 @@
+"""The name of a network, read in one place: ``resnet8``, ``timm:resnet26d``, ``en5-torchvision:resnet18``."""
+
+import re
+from dataclasses import dataclass, replace
+
+from resperturb.errors import UsageError
+
+LARGEST_ENSEMBLE = 99
+
+
+@dataclass(frozen=True)
+class NetworkName:
+    """A network's name, taken apart.
+
+    Attributes:
+        source: Who builds it: ``timm``, ``my_package.nets``; empty for a name without a colon.
+        name: What the source calls it.
+        ensemble: The number of networks of an ensemble; None for a network that is in none.
+
+    >>> parse_name("en5-timm:resnet18")
+    NetworkName(source='timm', name='resnet18', ensemble=5)
+    >>> parse_name("wide-resnet28").single
+    NetworkName(source='', name='wide-resnet28', ensemble=None)
+    """
+
+    source: str
+    name: str
+    ensemble: int | None = None
+
+    @property
+    def networks(self) -> int:
+        """How many networks answer: those of the ensemble, or one."""
+        return self.ensemble or 1
+
+    @property
+    def single(self) -> "NetworkName":
+        """One network of the ensemble."""
+        return replace(self, ensemble=None)
+
+    def ensemble_of(self, networks: int) -> "NetworkName":
+        """Name an ensemble of so many of these networks.
+
+        >>> str(parse_name("en2-resnet8").ensemble_of(3))
+        'en3-resnet8'
+        """
+        return replace(self, ensemble=networks)
+
+    def __str__(self) -> str:
+        prefix = "" if self.ensemble is None else f"en{self.ensemble}-"
+        return prefix + (f"{self.source}:{self.name}" if self.source else self.name)
+
+
+def parse_name(name: object) -> NetworkName:
+    """Take a network's name apart.
+
+    Args:
+        name: Such as ``resnet8``, ``en5-resnet8``, ``timm:resnet26d`` or ``my_package.nets:make``.
+
+    Returns:
+        Its parts. Whether such a network exists is for its source to say.
+
+    Raises:
+        UsageError: If it is no name, or an ensemble of none.
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"a network is named by a text such as resnet8, not by {name!r}.")
+    found = re.fullmatch(r"(?:en(\d+)-)?(?:([^:\s]+):)?([^:\s]+)", name)
+    if found is None:
+        raise UsageError(f"{name!r} is not the name of a network, such as resnet8, timm:resnet26d or en5-resnet8.")
+    ensemble = None if found[1] is None else int(found[1])
+    if ensemble is not None and not 1 <= ensemble <= LARGEST_ENSEMBLE:
+        raise UsageError(f"{name!r}: an ensemble has 1 to {LARGEST_ENSEMBLE} networks, not {ensemble}.")
+    return NetworkName(found[2] or "", found[3], ensemble)

@@ -1,0 +1,116 @@
+"""Where networks come from: a base class, and the registry of those who build them.
+
+Adding a source is one file that defines a :class:`NetworkSource` under ``@register_network``; another package adds
+one through the entry point group ``resperturb.networks``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import nn
+
+from resperturb.errors import UsageError
+from resperturb.models.names import NetworkName
+from resperturb.models.resnet import Norm
+from resperturb.registry import Registry
+
+Argument = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a network is to be built for.
+
+    Attributes:
+        num_classes: The number of its outputs.
+        in_channels: The number of channels of its images.
+        image_size: Their height and width in pixels, if known; networks of a fixed size need it.
+        norm: ``"batch"`` for the network's own normalisation, ``"group"`` for GroupNorm instead of BatchNorm.
+        skip: False for the ablation without skip connections.
+        dropout: The share of activations that dropout sets to 0.
+        args: Arguments of the source's own constructor.
+        pretrained: Whether to start from the weights that the source offers for this name.
+    """
+
+    num_classes: int
+    in_channels: int = 3
+    image_size: tuple[int, int] | None = None
+    norm: Norm = "batch"
+    skip: bool = True
+    dropout: float = 0.0
+    args: Mapping[str, Argument] = field(default_factory=dict)
+    pretrained: bool = False
+
+
+class NetworkSource:
+    """Builds the networks of one library or family.
+
+    Attributes:
+        examples: Names that it knows, for error messages.
+        recipe: How users of these networks train them: defaults of the training configuration.
+        fine_tuning: What of the recipe changes where training starts from trained weights.
+    """
+
+    examples: ClassVar[str]
+    # What users of stock networks choose today: AdamW, a cosine after a short warm-up, ImageNet's pixel statistics.
+    recipe: ClassVar[Mapping[str, Any]] = {
+        "optimizer": "adamw",
+        "lr": 1e-3,
+        "weight_decay": 0.05,
+        "schedule": "cosine",
+        "warmup_epochs": 5,
+        "normalization": "imagenet",
+    }
+    fine_tuning: ClassVar[Mapping[str, Any]] = {"lr": 1e-4, "epochs": 20, "warmup_epochs": 1}
+
+    def owns(self, name: str) -> bool:
+        """Whether a name without a colon, such as ``resnet8``, is one of its networks."""
+        return False
+
+    def check(self, name: NetworkName, request: Request) -> None:
+        """Refuse what cannot be built, without building it.
+
+        Raises:
+            UsageError: If the name or an option is not of this source.
+        """
+        if not request.skip:
+            raise UsageError(f"{name} has no variant without skip connections; only resnet8 and its sisters do.")
+        if request.dropout:
+            raise UsageError(f"--dropout is of resnet8 and its sisters; give {name} its own argument (--model-args).")
+
+    def build(self, name: NetworkName, request: Request) -> nn.Module:
+        """Build one network, with fresh weights from torch's global generator unless trained ones are asked for."""
+        raise NotImplementedError
+
+    def fingerprint(self, name: NetworkName) -> str:
+        """What changes when the network that the name stands for changes; empty where only its library can."""
+        return ""
+
+
+network_sources: Registry[type[NetworkSource]] = Registry(
+    "network source", group="resperturb.networks", package="resperturb.models.sources"
+)
+register_network = network_sources.register
+
+
+def source_of(name: NetworkName) -> NetworkSource:
+    """Find who builds a network.
+
+    >>> from resperturb.models.names import parse_name
+    >>> type(source_of(parse_name("en5-resnet8"))).__name__
+    'ResNets'
+
+    Raises:
+        UsageError: If nobody does.
+    """
+    if name.source in network_sources:
+        return network_sources[name.source]()
+    if name.source:
+        return network_sources["python"]()
+    for known in network_sources:
+        source = network_sources[known]()
+        if source.owns(name.name):
+            return source
+    examples = "; ".join(network_sources[known].examples for known in network_sources)
+    raise UsageError(f"unknown network {name.name!r}. There are: {examples}; and ensembles such as en5-resnet8.")

@@ -1,0 +1,1 @@
+"""One module per source of networks; importing it registers the source."""

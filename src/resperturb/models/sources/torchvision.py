@@ -1,0 +1,62 @@
+"""Networks of torchvision: ``torchvision:resnet18``."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.models.adapt import adapt_channels, library, replace_head
+from resperturb.models.names import NetworkName
+from resperturb.models.source import NetworkSource, Request, register_network
+
+
+def torchvision_models() -> Any:
+    """Import ``torchvision.models``, also where torchvision's compiled operators do not load beside this torch.
+
+    Its networks do not need them, but it refuses to be imported unless their names are declared.
+    """
+    for operator in ("nms", "qnms"):
+        try:
+            torch.library.define(
+                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
+        except RuntimeError:  # it is there
+            break
+    return library("torchvision.models", "torchvision:resnet18")
+
+
+@register_network("torchvision")
+class Torchvision(NetworkSource):
+    """The classification networks of ``torchvision.models``."""
+
+    examples: ClassVar = "torchvision:resnet18 and the other classification networks of torchvision"
+
+    def check(self, name: NetworkName, request: Request) -> None:
+        """Refuse names that torchvision does not know."""
+        super().check(name, request)
+        models = torchvision_models()
+        known = models.list_models(module=models)
+        if name.name not in known:
+            raise UsageError(f"torchvision has no network {name.name!r}; it has {', '.join(known)}.")
+
+    def build(self, name: NetworkName, request: Request) -> nn.Module:
+        """Build a network of torchvision; its first layer is made anew where the images are not of three channels."""
+        models = torchvision_models()
+        options: dict[str, Any] = dict(request.args)
+        if request.image_size is not None and name.name.startswith("vit_"):
+            options.setdefault("image_size", request.image_size[0])
+        try:
+            if request.pretrained:
+                model: nn.Module = models.get_model(name.name, weights="DEFAULT", **options)
+                replace_head(model, request.num_classes)
+            else:
+                model = models.get_model(name.name, weights=None, num_classes=request.num_classes, **options)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"torchvision cannot build {name.name} with {options}: {error}.") from error
+        except OSError as error:
+            raise ResperturbError(
+                f"the pretrained weights of {name} could not be fetched ({type(error).__name__}). Fetch them where "
+                "there is a network, and give the file (--weights FILE)."
+            ) from error
+        return adapt_channels(model, request.in_channels)
