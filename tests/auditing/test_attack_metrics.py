@@ -1,0 +1,98 @@
+"""One object says how well an attack does: intervals cover, tests keep their level, with groups too."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, mannwhitneyu, norm
+
+from resperturb.auditing.attack_metrics import attack_metrics
+from resperturb.auditing.metrics import auc, tpr_at_fpr
+
+TRIALS = 400
+
+
+def covers(rate_wanted: float, hits: int) -> bool:
+    """Whether so many hits are explained by a rate of at least the wanted one."""
+    return bool(binomtest(hits, TRIALS, rate_wanted, alternative="less").pvalue > 1e-3)
+
+
+@pytest.mark.parametrize(("mu", "members", "nonmembers"), [(0.0, 50, 50), (0.5, 200, 100), (1.5, 40, 60), (3.0, 60, 60)])
+def test_the_interval_covers_the_true_area(mu: float, members: int, nonmembers: int) -> None:
+    rng = np.random.default_rng(1)
+    truth = norm.cdf(mu / np.sqrt(2))
+    hits = 0
+    for _ in range(TRIALS):
+        found = attack_metrics(rng.normal(mu, 1, members), rng.normal(0, 1, nonmembers))
+        hits += found.auc_interval.low <= truth <= found.auc_interval.high
+    assert covers(0.93, hits), hits / TRIALS
+
+
+def grouped(rng: np.random.Generator, groups: int, size: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    codes = np.repeat(np.arange(groups), size)
+    return rng.normal(0, spread, groups)[codes] + rng.normal(0, 1, groups * size), codes
+
+
+def test_with_groups_the_interval_covers_where_counting_records_does_not() -> None:
+    rng = np.random.default_rng(2)
+    with_groups = without = 0
+    for _ in range(TRIALS):
+        (ins, own), (outs, other) = (grouped(rng, 30, 20, 1.0) for _ in range(2))
+        right = attack_metrics(ins, outs, member_groups=own, nonmember_groups=other).auc_interval
+        wrong = attack_metrics(ins, outs).auc_interval
+        with_groups += right.low <= 0.5 <= right.high
+        without += wrong.low <= 0.5 <= wrong.high
+    assert covers(0.92, with_groups), with_groups / TRIALS
+    assert without / TRIALS < 0.6
+
+
+@pytest.mark.parametrize("kind", ["records", "groups", "ties"])
+def test_chance_is_called_a_leak_no_more_often_than_stated(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    alarms = 0
+    for _ in range(TRIALS):
+        if kind == "groups":
+            (ins, own), (outs, other) = (grouped(rng, 25, 10, 2.0) for _ in range(2))
+            found = attack_metrics(ins, outs, member_groups=own, nonmember_groups=other)
+        else:
+            draw = (lambda n: rng.normal(size=n)) if kind == "records" else (lambda n: rng.integers(0, 2, n) * 1.0)
+            found = attack_metrics(draw(100), draw(100))
+        assert not found.shows_leak() or found.auc_interval.low > 0.5
+        alarms += found.shows_leak()
+    assert binomtest(alarms, TRIALS, 0.05, alternative="greater").pvalue > 1e-3, alarms / TRIALS
+
+
+def test_it_agrees_with_the_definitions() -> None:
+    rng = np.random.default_rng(4)
+    ins, outs = rng.normal(1, 1, 300), rng.normal(0, 1, 200)
+    found = attack_metrics(ins, outs)
+    assert found.auc == auc(ins, outs)
+    assert found.p_value == mannwhitneyu(ins, outs, alternative="greater").pvalue
+    expected = tpr_at_fpr(ins, outs, resamples=1)
+    assert [point.tpr for point in found.tpr_at_fpr] == [point.tpr for point in expected]
+    assert [point.interval for point in found.tpr_at_fpr] == [point.clopper_pearson for point in expected]
+
+
+def test_singletons_are_groups_of_one() -> None:
+    rng = np.random.default_rng(5)
+    ins, outs = rng.normal(0.5, 1, 80), rng.normal(0, 1, 70)
+    plain = attack_metrics(ins, outs)
+    single = attack_metrics(ins, outs, member_groups=np.arange(80), nonmember_groups=np.arange(70))
+    assert single.auc_interval == pytest.approx(plain.auc_interval)
+    assert single.p_value == pytest.approx(plain.p_value, rel=0.05)
+    assert single.groups == 150
+
+
+def test_ties_at_the_top_are_called_tied_and_not_a_rate_of_zero() -> None:
+    found = attack_metrics([1.0] * 90 + [0.0] * 10, [1.0] * 80 + [0.0] * 120)
+    point = found.at_fpr(0.01)
+    assert point is not None
+    assert (point.tpr, point.tied) == (0.0, True)
+    seen = attack_metrics([1.0, 2.0], [1.0] * 100).at_fpr(0.01)
+    assert seen is not None
+    assert (seen.tpr, seen.tied) == (0.5, False)
+
+
+@pytest.mark.parametrize(("ins", "outs"), [([1.0] * 30, [0.0] * 30), ([0.0] * 30, [1.0] * 30), ([1.0] * 5, [1.0] * 5)])
+def test_extremes_have_intervals_too(ins: list[float], outs: list[float]) -> None:
+    found = attack_metrics(ins, outs)
+    assert 0 <= found.auc_interval.low <= found.auc <= found.auc_interval.high <= 1
+    assert found.auc_interval.low < found.auc_interval.high
