@@ -4,6 +4,7 @@ A registry imports the modules of its own package when it is first asked, and wh
 under its entry point group. Importing a module registers what it defines.
 """
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
@@ -81,7 +82,9 @@ class Registry(Generic[T]):
         self._load()
         if name not in self._found:
             broken = "".join(f" {problem}" for problem in self._broken)
-            raise UsageError(f"unknown {self.kind} {name!r}; known are {', '.join(self.names())}.{broken}")
+            close = difflib.get_close_matches(str(name), self.names(), n=1)
+            hint = f"did you mean {close[0]!r}? Known" if close else "known"
+            raise UsageError(f"unknown {self.kind} {name!r}; {hint} are {', '.join(self.names())}.{broken}")
         return self._found[name]
 
     def _load(self) -> None:

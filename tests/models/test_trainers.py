@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import resperturb as rp
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
-from resperturb.perturbation.perturb import clipping_of
+from resperturb.perturbation.strategies.additive import clipping_of
 
 transformers = pytest.importorskip("transformers")
 

@@ -8,7 +8,7 @@ import pytest
 from resperturb.paper import audit_study
 from resperturb.paper.audit_study import MATCHED, Variant, config, run_study, variants
 from resperturb.paper.controls import CONTROLS, Control
-from resperturb.perturbation.perturb import Additive
+from resperturb.perturbation import Additive
 from resperturb.training.config import CanaryConfig
 
 

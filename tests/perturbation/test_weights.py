@@ -157,7 +157,7 @@ DAMAGES = {
     "another schema": (lambda p: rewrite_record(p, schema=2), "schema 2"),
     "an unknown strategy": (
         lambda p: rewrite_record(p, strategy={"name": "other"}),
-        r"model.* cannot apply: unknown perturbation",
+        r"model.* cannot apply: unknown strategy",
     ),
     "a wrong strategy": (
         lambda p: rewrite_record(p, strategy={"name": "additive", "gamma": -1}),

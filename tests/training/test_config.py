@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resperturb.errors import UsageError
-from resperturb.perturbation.perturb import Additive
+from resperturb.perturbation import Additive
 from resperturb.training.config import make_config
 
 

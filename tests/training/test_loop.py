@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.perturbation.perturb import Additive, strategy_of
+from resperturb.perturbation import Additive, strategy_of
 from resperturb.training.config import DataConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, measure, train

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from resperturb import models
-from resperturb.perturbation.perturb import Additive, noise_off, perturb
+from resperturb.perturbation import Additive, noise_off, perturb
 from resperturb.training.predict import normalize, predict
 
 SCALE = {"mean": 0.5, "std": 0.25}

@@ -27,7 +27,7 @@ from resperturb.auditing.scores import Scores
 from resperturb.audits.candidates import RECORD, Candidates
 from resperturb.audits.outcome import MembershipScores
 from resperturb.models.names import parse_name
-from resperturb.perturbation import Additive
+from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.training.run import Run
 
 Design = Literal["coins", "pairs"]
@@ -70,33 +70,18 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     strategy = config.strategy
     if strategy is None:
         return _nothing("It was trained without noise, so nothing is proven.")
-    if not isinstance(strategy, Additive):
-        return _nothing(
-            "The multiplicative strategy proves nothing about the weights, nor for a network with a stem."
-        )
-    if strategy.scale != "constant":
-        return _nothing("Noise that is scaled by the batch is covered by no proof.")
-    if not strategy.input_std:
-        return _nothing("There is no noise on the input, and the proof rests on that alone.")
-    from resperturb.privacy.additive import additive_guarantee
-    from resperturb.privacy.schedule import schedule
-
     height, width = run.result.image_size
     largest_pixel = max(abs(config.mean), abs(1 - config.mean)) / config.std
-    radius = largest_pixel * math.sqrt(run.result.channels * height * width)
-    if strategy.clip_radius is not None:
-        radius = min(radius, strategy.clip_radius)
-    budget = additive_guarantee(
-        gamma=strategy.gamma,
-        input_std=strategy.input_std,
-        radius=radius,
-        schedule=schedule(
-            epochs=config.epochs, batch_size=config.batch_size, records=max(records, config.batch_size)
-        ),
-        delta=delta,
+    facts = TrainingFacts(
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        records=records,
+        input_radius=largest_pixel * math.sqrt(run.result.channels * height * width),
         networks=parse_name(config.model).networks,
-        radius_status="enforced",
     )
+    budget = strategy.guarantee(facts, delta)
+    if budget.mechanism == "none":
+        return _nothing(budget.setting)
     needed = tuple(a.statement for a in budget.assumptions if a.needed_by == "epsilon")
     return Proven(budget.epsilon, budget.compares, needed, budget.verdict, "pairs")
 

@@ -1,20 +1,20 @@
 """The mechanism: strategies of noise, :func:`perturb`, the junctions it finds, and weights that keep their noise."""
 
 from resperturb.perturbation.junctions import junctions
-from resperturb.perturbation.perturb import (
-    Additive,
-    Multiplicative,
+from resperturb.perturbation.perturb import noise_off, perturb, seeded_predictions, strategy_of
+from resperturb.perturbation.strategies.additive import Additive
+from resperturb.perturbation.strategies.multiplicative import Multiplicative
+from resperturb.perturbation.strategy import (
+    STRATEGIES,
     Strategy,
-    noise_off,
-    perturb,
-    seeded_predictions,
+    register_strategy,
     strategy_from_dict,
-    strategy_of,
     strategy_to_dict,
 )
 from resperturb.perturbation.weights import load, save
 
 __all__ = [
+    "STRATEGIES",
     "Additive",
     "Multiplicative",
     "Strategy",
@@ -22,6 +22,7 @@ __all__ = [
     "load",
     "noise_off",
     "perturb",
+    "register_strategy",
     "save",
     "seeded_predictions",
     "strategy_from_dict",

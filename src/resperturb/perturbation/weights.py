@@ -18,17 +18,8 @@ from torch import Tensor, nn
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_bytes
 from resperturb.perturbation.junctions import junctions
-from resperturb.perturbation.perturb import (
-    SCHEMA,
-    Additive,
-    Multiplicative,
-    Strategy,
-    describe,
-    perturb,
-    strategy_from_dict,
-    strategy_of,
-    unwrapped,
-)
+from resperturb.perturbation.perturb import SCHEMA, describe, perturb, strategy_of, unwrapped
+from resperturb.perturbation.strategy import Strategy, strategy_from_dict
 
 METADATA_KEY = "resperturb"
 SHOWN = 5
@@ -66,8 +57,8 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
     ``path`` may also be a folder that ``save_pretrained`` of transformers wrote, if the model's weights come from
     there by ``from_pretrained``: then only the perturbation is put back.
     """
-    if override is not None and not isinstance(override, Additive | Multiplicative):
-        raise UsageError(f"override must be an Additive or a Multiplicative strategy, not {override!r}.")
+    if override is not None and not isinstance(override, Strategy):
+        raise UsageError(f"override must be a strategy such as Additive(gamma=0.5), not {override!r}.")
     path = Path(path)
     record, tensors = _read(path)
     model: M = model_or_factory if isinstance(model_or_factory, nn.Module) else model_or_factory()  # type: ignore[assignment]

@@ -1,0 +1,57 @@
+"""Noise in half precision: added in 32 bits, and refused where the rounding of the features swallows it."""
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from resperturb.errors import ResperturbError
+
+# A draw that leaves more of the elements as they were than this is no noise any more.
+SWALLOWED = 0.5
+
+_calls = itertools.count()
+
+
+def added(
+    apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, draw: Callable[[Tensor], Tensor], where: str
+) -> Tensor:
+    """Add noise to ``total`` in at least 32 bits, and return it in the type that ``total`` had.
+
+    Args:
+        apply: Adds noise: ``apply(total, scale, noise)``.
+        total: What the noise goes to.
+        scale: What ``apply`` scales the noise by, if anything.
+        draw: Returns standard normals that look like a tensor.
+        where: The place, for the message.
+
+    Raises:
+        ResperturbError: ``total`` is in half precision, and its rounding leaves most elements as if there were no
+            noise. Not noticed in compiled or exported graphs, which cannot look at values.
+    """
+    if isinstance(total, Tensor) and total.dtype.itemsize >= 4:
+        return apply(total, None if scale is None else scale.to(total.dtype), draw(total))
+    if not isinstance(total, Tensor):  # a proxy of torch.fx
+        return apply(total, scale, draw(total))
+    wide = total.float()
+    noisy = apply(wide, None if scale is None else scale.float(), draw(wide))
+    rounded = noisy.to(total.dtype)
+    # On a GPU to look is to wait, so it is done now and then; 61 is prime, so that every place has its turn.
+    if _values_are_there(total) and (total.device.type == "cpu" or next(_calls) % 61 == 0):
+        with torch.no_grad():
+            meant = noisy != wide
+            share = float(((rounded == total) & meant).sum() / meant.sum().clamp_min(1))
+            if share > SWALLOWED:
+                raise ResperturbError(
+                    f"the noise at {where} is smaller than the rounding of {total.dtype}: {share:.0%} of the elements "
+                    "did not change; run the model in 32 bits, or with more noise."
+                )
+    return rounded
+
+
+def _values_are_there(tensor: Tensor) -> bool:
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or tensor.is_meta:
+        return False
+    fake = isinstance(tensor, torch._subclasses.FakeTensor)  # type: ignore[attr-defined]
+    return not fake and torch._C._functorch.peek_interpreter_stack() is None

@@ -1,0 +1,203 @@
+"""What a strategy of noise is, and the strategies by name.
+
+A strategy is a frozen dataclass of its parameters. A new one is one file in ``perturbation/strategies`` (or an entry
+point of another package in the group ``resperturb.strategies``) with a class that says what it does to a residual sum::
+
+    @register_strategy("laplace")
+    @dataclass(frozen=True)
+    class Laplace(Strategy):
+        gamma: float
+
+        def apply(self, total, shortcut, noise):
+            ...
+
+        @property
+        def is_noisy(self):
+            return self.gamma > 0
+
+:func:`resperturb.perturb`, :func:`resperturb.load`, configurations, the audit and the report then know it by its name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from resperturb.errors import UsageError
+from resperturb.noise.source import NoiseSource
+from resperturb.registry import Registry
+
+if TYPE_CHECKING:
+    from resperturb.privacy import Guarantee
+
+# Larger ones do not fit single precision once they are multiplied with a draw.
+LARGEST_LEVEL = 1e30
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What a guarantee must know of a training besides the strategy.
+
+    Args:
+        epochs: How often every record is used.
+        batch_size: The number of records per step.
+        records: The number of records in the training set.
+        input_radius: The largest Euclidean norm that an input can have, whatever the record.
+        networks: The number of networks of the ensemble, each of which sees every record.
+    """
+
+    epochs: int
+    batch_size: int
+    records: int
+    input_radius: float
+    networks: int = 1
+
+
+class Probe(Protocol):
+    """Measures the noise of one place outside of the junctions while a model runs."""
+
+    where: str
+
+    def attach(self) -> None:
+        """Start to look."""
+
+    def detach(self) -> None:
+        """Stop to look, and leave the model as it was."""
+
+    def draws(self) -> list[Tensor]:
+        """Return what was added at each call in units of what should be: standard normals, or zeros if it is lost."""
+
+
+@dataclass(frozen=True)
+class Strategy(ABC):
+    """How noise enters a network; subclasses are frozen dataclasses of their parameters."""
+
+    name: ClassVar[str] = ""
+    needs_shortcut: ClassVar[bool] = False
+
+    @abstractmethod
+    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Tensor) -> Tensor:
+        """Add noise to a residual sum.
+
+        Args:
+            total: The sum of shortcut and branch.
+            shortcut: The shortcut alone; None where a network has no skip connections.
+            noise: Standard normals of the shape of ``total``.
+
+        Returns:
+            ``total`` with noise that is linear in ``noise``.
+        """
+
+    @property
+    @abstractmethod
+    def is_noisy(self) -> bool:
+        """Whether it makes the answers of a model random at all."""
+
+    @property
+    def is_noisy_at_junctions(self) -> bool:
+        """Whether :meth:`apply` changes anything; if not, nothing is drawn."""
+        return self.is_noisy
+
+    def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
+        """Put noise where there is no junction, such as on the input; the junctions are not its business.
+
+        Raises:
+            UsageError: These networks have no place for it. None of them has been changed then.
+        """
+
+    def lost(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[str]:
+        """Say what of :meth:`install` is no longer there, one phrase each."""
+        return []
+
+    def probes(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[Probe]:
+        """Return what measures the noise of :meth:`install`."""
+        return []
+
+    def guarantee(self, facts: TrainingFacts, delta: float) -> "Guarantee":
+        """Say what is proven of the weights of a model that was trained with this noise.
+
+        Returns:
+            A guarantee; its epsilon is infinite where nothing is proven, as here, and ``setting`` says why.
+        """
+        from resperturb.privacy.guarantee import nothing_proven
+
+        return nothing_proven(f"Nothing is known to be proven of the strategy {self.name!r}.", delta)
+
+    def describe(self) -> str:
+        """Say in a few words what it is.
+
+        >>> from resperturb import Additive
+        >>> Additive(gamma=0.5).describe()
+        'additive, gamma=0.5, input_std=0.25, scale=constant'
+        """
+        values = (f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in asdict(self).items() if v is not None)
+        return ", ".join([self.name, *values])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its name and parameters as plain data, which :func:`strategy_from_dict` reads."""
+        return {"name": self.name, **asdict(self)}
+
+
+STRATEGIES: Registry[type[Strategy]] = Registry(
+    "strategy", "resperturb.strategies", "resperturb.perturbation.strategies"
+)
+S = TypeVar("S", bound=type[Strategy])
+
+
+def register_strategy(name: str) -> Callable[[S], S]:
+    """Return a decorator that makes a :class:`Strategy` known by ``name``."""
+
+    def add(kind: S) -> S:
+        kind.name = name
+        STRATEGIES.register(name)(kind)
+        return kind
+
+    return add
+
+
+def strategy_to_dict(strategy: Strategy | None) -> dict[str, Any]:
+    """Describe a strategy, or the lack of one, as plain data.
+
+    >>> from resperturb import Multiplicative
+    >>> strategy_to_dict(Multiplicative(2.0))
+    {'name': 'multiplicative', 'gamma': 2.0, 'floor': 0.0, 'output_std': 0.0}
+    """
+    return {"name": "none"} if strategy is None else strategy.to_dict()
+
+
+def strategy_from_dict(description: Mapping[str, Any]) -> Strategy | None:
+    """Build the strategy that :func:`strategy_to_dict` described.
+
+    Raises:
+        UsageError: No strategy has that name, or it does not take these parameters.
+
+    >>> strategy_from_dict({"name": "additive", "gamma": 1.0})
+    Additive(gamma=1.0, input_std=0.5, clip_radius=None, scale='constant')
+    """
+    parameters = dict(description)
+    name = parameters.pop("name", None)
+    if name == "none" and not parameters:
+        return None
+    kind = STRATEGIES[str(name)]
+    known = {field.name for field in fields(kind)}
+    needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    if (wrong := parameters.keys() - known) or (wrong := needed - parameters.keys()):
+        raise UsageError(f"the strategy {name!r} takes {sorted(known)}; check {sorted(wrong)}.")
+    return kind(**parameters)
+
+
+def check_level(strategy: Strategy, field: str) -> None:
+    """Make sure that a parameter is a level of noise, and keep it as a float.
+
+    Raises:
+        UsageError: It is no number, negative, or too large.
+    """
+    value = getattr(strategy, field)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= LARGEST_LEVEL:
+        raise UsageError(
+            f"{type(strategy).__name__}: {field} must be a number from 0 to {LARGEST_LEVEL:g}, not {value!r}."
+        )
+    object.__setattr__(strategy, field, float(value))
