@@ -262,15 +262,15 @@ def test_inductor_keeps_the_noise() -> None:
 
 def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler() -> None:
     ensemble = rp.models.Ensemble([nn.Sequential(Block()), nn.Sequential(Block())])
-    ensemble.members[1].load_state_dict(ensemble.members[0].state_dict())
+    ensemble.networks[1].load_state_dict(ensemble.networks[0].state_dict())
     rp.perturb(ensemble, rp.Additive(gamma=0.0, input_std=1.0)).eval()
     x = torch.zeros(1, 4)
 
     def difference(x: Tensor) -> Tensor:
-        return ensemble.members[0](x) - ensemble.members[1](x)
+        return ensemble.networks[0](x) - ensemble.networks[1](x)
 
     def twice(x: Tensor) -> Tensor:
-        return ensemble.members[0](x) - ensemble.members[0](x)
+        return ensemble.networks[0](x) - ensemble.networks[0](x)
 
     for function in (difference, twice):
         call = torch.compile(function, fullgraph=True, backend="aot_eager_decomp_partition")

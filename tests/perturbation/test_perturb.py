@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import resperturb as rp
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
-from resperturb.perturbation.junctions import HasJunction, join
 from resperturb.perturbation import strategy_from_dict, strategy_to_dict
+from resperturb.perturbation.junctions import HasJunction, join
 from resperturb.perturbation.perturb import perturbed_junctions
 from resperturb.perturbation.strategies.additive import clipping_of
 

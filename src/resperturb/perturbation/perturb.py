@@ -35,6 +35,7 @@ class StrategyNoise:
     source: NoiseSource
 
     def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
+        """Add the noise, unless it is silenced."""
         if not self.strategy.is_noisy_at_junctions or self.source.silenced:
             return total
         return added(
@@ -60,16 +61,12 @@ def perturb(
     every answer, as if there were none: leave it out unless you are testing. Left out, that noise comes from the
     operating system and follows no seed; the noise of training follows ``torch.manual_seed``.
 
-    >>> from resperturb import models
+    >>> from resperturb import Additive, models
     >>> model = perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5))
     >>> strategy_of(model)
     Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
     """
-    if not isinstance(strategy, Strategy):
-        known = ", ".join(STRATEGIES[name].__name__ for name in STRATEGIES)
-        raise UsageError(f"perturb needs a strategy such as {known}, not {strategy!r}.")
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"perturb needs a torch.nn.Module, not {model!r}.")
+    _check_types(model, strategy)
     if (present := strategy_of(model)) is not None:
         raise UsageError(f"the model is perturbed already, by {present}; start from a fresh one.")
     inner = unwrapped(model)
@@ -96,6 +93,14 @@ def perturb(
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
     return model
+
+
+def _check_types(model: Any, strategy: Any) -> None:
+    if not isinstance(strategy, Strategy):
+        known = ", ".join(STRATEGIES[name].__name__ for name in STRATEGIES)
+        raise UsageError(f"perturb needs a strategy such as {known}, not {strategy!r}.")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"perturb needs a torch.nn.Module, not {model!r}.")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -177,8 +182,8 @@ def _check_shortcuts(strategy: Strategy, chosen: Sequence[Junction]) -> None:
         )
     if unclear := [j for j in chosen if j.place is not None and j.place.shortcut is None]:
         raise UsageError(
-            f"{strategy.name} noise is scaled by the shortcut's value, and it is not clear which side of these sums is "
-            f"the shortcut; use Additive, or leave them out of the targets:\n{_listed(unclear)}"
+            f"{strategy.name} noise is scaled by the shortcut's value, and it is not clear which side of these sums "
+            f"is the shortcut; use Additive, or leave them out of the targets:\n{_listed(unclear)}"
         )
 
 
@@ -201,7 +206,7 @@ def strategy_of(model: nn.Module) -> Strategy | None:
 def perturbed_junctions(model: nn.Module) -> list[str]:
     """Name the junctions of ``model`` that have noise.
 
-    >>> from resperturb import models
+    >>> from resperturb import Additive, models
     >>> perturbed_junctions(perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5), targets="*.2"))
     ['blocks.2']
     """
@@ -225,7 +230,7 @@ def noise_off(model: nn.Module) -> Iterator[None]:
 
     It holds for the whole model, in every thread that uses it.
 
-    >>> from resperturb import models
+    >>> from resperturb import Additive, models
     >>> model = perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5)).eval()
     >>> x = torch.zeros(1, 3, 32, 32)
     >>> with noise_off(model):

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,9 +31,7 @@ def added(
         ResperturbError: ``total`` is in half precision, and its rounding leaves most elements as if there were no
             noise. Not noticed in compiled or exported graphs, which cannot look at values.
     """
-    if isinstance(total, Tensor) and total.dtype.itemsize >= 4:
-        return apply(total, None if scale is None else scale.to(total.dtype), draw(total))
-    if not isinstance(total, Tensor):  # a proxy of torch.fx
+    if not _is_half(total):
         return apply(total, scale, draw(total))
     wide = total.float()
     noisy = apply(wide, None if scale is None else scale.float(), draw(wide))
@@ -44,14 +43,19 @@ def added(
             share = float(((rounded == total) & meant).sum() / meant.sum().clamp_min(1))
             if share > SWALLOWED:
                 raise ResperturbError(
-                    f"the noise at {where} is smaller than the rounding of {total.dtype}: {share:.0%} of the elements "
-                    "did not change; run the model in 32 bits, or with more noise."
+                    f"the noise at {where} is smaller than the rounding of {total.dtype}: {share:.0%} of the "
+                    "elements did not change; run the model in 32 bits, or with more noise."
                 )
     return rounded
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype.itemsize < 4  # it may be a proxy of torch.fx
 
 
 def _values_are_there(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or tensor.is_meta:
         return False
-    fake = isinstance(tensor, torch._subclasses.FakeTensor)  # type: ignore[attr-defined]
-    return not fake and torch._C._functorch.peek_interpreter_stack() is None
+    return (
+        not isinstance(tensor, torch._subclasses.FakeTensor) and torch._C._functorch.peek_interpreter_stack() is None
+    )

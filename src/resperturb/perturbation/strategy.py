@@ -1,7 +1,7 @@
 """What a strategy of noise is, and the strategies by name.
 
 A strategy is a frozen dataclass of its parameters. A new one is one file in ``perturbation/strategies`` (or an entry
-point of another package in the group ``resperturb.strategies``) with a class that says what it does to a residual sum::
+point of another package in the group ``resperturb.strategies``) with a class that says what it does to a sum::
 
     @register_strategy("laplace")
     @dataclass(frozen=True)
@@ -15,7 +15,7 @@ point of another package in the group ``resperturb.strategies``) with a class th
         def is_noisy(self):
             return self.gamma > 0
 
-:func:`resperturb.perturb`, :func:`resperturb.load`, configurations, the audit and the report then know it by its name.
+``perturb``, ``load``, configurations, the audit and the report then know it by its name.
 """
 
 from abc import ABC, abstractmethod
@@ -100,7 +100,7 @@ class Strategy(ABC):
         """Whether :meth:`apply` changes anything; if not, nothing is drawn."""
         return self.is_noisy
 
-    def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
+    def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:  # noqa: B027
         """Put noise where there is no junction, such as on the input; the junctions are not its business.
 
         Raises:
@@ -132,7 +132,10 @@ class Strategy(ABC):
         >>> Additive(gamma=0.5).describe()
         'additive, gamma=0.5, input_std=0.25, scale=constant'
         """
-        values = (f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in asdict(self).items() if v is not None)
+        given = {key: value for key, value in asdict(self).items() if value is not None}
+        values = (
+            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in given.items()
+        )
         return ", ".join([self.name, *values])
 
     def to_dict(self) -> dict[str, Any]:

@@ -269,7 +269,7 @@ def _not_finite(config: TrainConfig, progress: Progress) -> str:
 
 
 def _advice(config: TrainConfig) -> str:
-    gamma = 0.0 if config.strategy is None else config.strategy.gamma
+    gamma = config.perturbation.get("gamma")
     return f"Try to lower --lr (it is {config.lr:g}){f' or --gamma (it is {gamma:g})' if gamma else ''}."
 
 

@@ -5,7 +5,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -138,6 +138,7 @@ class InputNoise:
     clipped: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Change the batch among the arguments."""
         where = find_batch(args, kwargs, self.parameters)
         if where is None:
             raise UsageError(
@@ -202,6 +203,7 @@ class FirstLayerGuard:
     source: NoiseSource
 
     def __call__(self, module: nn.Module, args: Any) -> None:
+        """Refuse a call that does not come through the network."""
         if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
             return  # compiled with the model around it, or run again by gradient checkpointing
         if not self._within_a_call():
@@ -222,10 +224,11 @@ class FirstLayerGuard:
         return False
 
 
+H = TypeVar("H", InputNoise, FirstLayerGuard)
 _CALL = nn.Module._call_impl.__code__
 
 
-def _hooks(module: nn.Module, kind: type, source: NoiseSource) -> list[Any]:
+def _hooks(module: nn.Module, kind: type[H], source: NoiseSource) -> list[H]:
     return [h for h in module._forward_pre_hooks.values() if isinstance(h, kind) and h.source is source]
 
 

@@ -103,13 +103,14 @@ class OutputNoise:
     source: NoiseSource
 
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        """Add the noise, unless it is silenced."""
         if self.source.silenced:
             return output
         std = self.strategy.output_std
         return added(
             lambda total, norm, noise: torch.addcmul(total, norm, noise, value=std),
             output,
-            args[0].norm(dim=-1, keepdim=True),
+            args[0].norm(dim=-1, keepdim=True).to(output.dtype),  # autocast may have left the input in another
             lambda like: self.source.normal(like, module.training),
             "the output",
         )
@@ -123,8 +124,11 @@ class LastLayerGuard:
     source: NoiseSource
 
     def __call__(self, module: nn.Module, args: Any) -> None:
+        """Refuse to answer if the noise is gone."""
         if not torch.compiler.is_compiling() and (lost := self.strategy.lost([module], self.source)):
-            raise ResperturbError(f"the model would answer without its noise: {lost[0]}; perturb the model after that.")
+            raise ResperturbError(
+                f"the model would answer without its noise: {lost[0]}; perturb the model after that."
+            )
 
 
 def last_linear(network: nn.Module) -> nn.Linear:
