@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -140,8 +141,8 @@ def test_jagielski_divides_what_k_copies_show():
     members, nonmembers = SEPARATED
     one = jagielski(members, nonmembers, copies=1, delta=0.0)
     four = jagielski(members, nonmembers, copies=4, delta=0.0)
-    assert one.epsilon == clopper_pearson(members, nonmembers, delta=0.0, thresholds=Split()).epsilon
-    assert four.epsilon == pytest.approx(one.epsilon / 4, abs=1e-9)
+    assert one.epsilon == clopper_pearson(members, nonmembers, delta=0.0).epsilon
+    assert four.epsilon == pytest.approx(one.epsilon / 4, abs=1e-5)
     assert jagielski(members, nonmembers, copies=4, delta=1e-2).epsilon < four.epsilon
     assert "4 poisoned records" in " ".join(four.assumptions)
 
@@ -172,7 +173,7 @@ def test_useless_thresholds_do_not_count_as_a_shift_the_other_way():
     assert gdp(scores, scores).epsilon == 0
 
 
-@pytest.mark.parametrize("method", [gdp, one_run_fdp])
+@pytest.mark.parametrize("method", [gdp, partial(one_run_fdp, curve="gaussian")])
 def test_a_gaussian_bound_has_no_epsilon_at_delta_zero(method):
     with pytest.raises(UsageError, match="delta must be above 0"):
         method(*SEPARATED, delta=0.0)

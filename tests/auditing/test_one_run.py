@@ -119,11 +119,19 @@ def test_ties_are_broken_without_looking_at_membership():
     # Two values only; the attack knows nothing. Sorted by position, members would come out on top.
     rng = np.random.default_rng(1)
     correct = []
-    for seed in range(300):
+    for _ in range(300):
         scores = rng.integers(0, 2, 100).astype(float)
-        correct.append(one_run(scores[:50], scores[50:], guesses=(25, 0), seed=seed).counts.correct)
+        correct.append(one_run(scores[:50], scores[50:], guesses=(25, 0)).counts.correct)
     # The mean of 25 fair guesses, 300 times over: a standard error below 0.15.
     assert np.mean(correct) == pytest.approx(12.5, abs=0.45)
+
+
+def test_neither_the_order_of_the_arrays_nor_the_scale_of_the_scores_decides_ties():
+    rng = np.random.default_rng(2)
+    members, nonmembers = rng.integers(0, 3, 80).astype(float), rng.integers(0, 3, 70).astype(float)
+    bound = one_run(members, nonmembers, guesses=(30, 10)).counts
+    assert one_run(members[::-1], rng.permutation(nonmembers), guesses=(30, 10)).counts == bound
+    assert one_run(np.exp(members), np.exp(nonmembers), guesses=(30, 10)).counts == bound
 
 
 @pytest.mark.parametrize("method", [one_run, one_run_fdp])
@@ -146,8 +154,8 @@ def test_the_bound_is_where_the_p_value_crosses_the_allowed_error():
 
 def test_the_gaussian_and_the_approximate_curve_answer_their_own_question():
     members, nonmembers = np.arange(200) + 150.0, np.arange(200) + 0.0
-    gaussian = one_run_fdp(members, nonmembers, delta=1e-5)
-    approximate = one_run_fdp(members, nonmembers, delta=1e-5, curve="approximate")
+    gaussian = one_run_fdp(members, nonmembers, delta=1e-5, curve="gaussian")
+    approximate = one_run_fdp(members, nonmembers, delta=1e-5)
     assert gaussian.epsilon == pytest.approx(epsilon_for_delta(1e-5, gaussian.mu))
     assert gaussian.epsilon > approximate.epsilon > 1
     assert any("Gaussian" in line for line in gaussian.assumptions)
@@ -158,7 +166,7 @@ def test_the_gaussian_and_the_approximate_curve_answer_their_own_question():
 
 def test_the_approximate_curve_is_defined_without_delta():
     members, nonmembers = np.arange(200) + 150.0, np.arange(200) + 0.0
-    assert one_run_fdp(members, nonmembers, delta=0.0, curve="approximate").epsilon > 1
+    assert one_run_fdp(members, nonmembers, delta=0.0).epsilon > 1
 
 
 @pytest.mark.parametrize("guesses", [(0, 0), (-1, 5), (30, 30)])

@@ -52,7 +52,7 @@ def test_the_bonferroni_bound_is_the_best_of_all_thresholds_at_these_limits(dire
     members, nonmembers = NOISE[0] + np.where(np.arange(400) % 3, 0.0, 5.0), NOISE[1]
     if direction == "reject":
         members, nonmembers = -nonmembers, -members
-    bound = clopper_pearson(members, nonmembers, delta=1e-3)
+    bound = clopper_pearson(members, nonmembers, delta=1e-3, thresholds=Bonferroni())
     limits = _limits(400, 0.025, True)
     best = 0.0
     for threshold in np.concatenate([members, nonmembers]):

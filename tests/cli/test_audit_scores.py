@@ -42,7 +42,7 @@ def test_infinite_scores_make_valid_json(tmp_path):
     np.save(tmp_path / "in.npy", np.full(50, np.inf))
     np.save(tmp_path / "out.npy", np.full(50, -np.inf))
     result = run(str(tmp_path / "in.npy"), str(tmp_path / "out.npy"), "--json")
-    assert json.loads(result.stdout)["bounds"]["clopper_pearson"]["threshold"] == "inf"
+    assert json.loads(result.stdout)["bounds"]["clopper_pearson"]["threshold"] == "-inf"
 
 
 def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):

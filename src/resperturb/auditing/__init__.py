@@ -20,7 +20,7 @@ from resperturb.auditing.one_run import one_run, one_run_fdp
 from resperturb.auditing.result import Guesses, LowerBound
 from resperturb.auditing.scores import check_scores, read_scores
 from resperturb.auditing.summary import ScoreAudit, audit_scores
-from resperturb.auditing.thresholds import Bonferroni, Confusion, Given, MultiSplit, Split
+from resperturb.auditing.thresholds import Bonferroni, Confusion, Given, MultiSplit, Ranks, Split
 
 __all__ = [
     "Bonferroni",
@@ -30,6 +30,7 @@ __all__ = [
     "Interval",
     "LowerBound",
     "MultiSplit",
+    "Ranks",
     "RocCurve",
     "ScoreAudit",
     "Split",

@@ -1,5 +1,6 @@
-"""Scores of an attack: one number a record, higher where the attacker believes the record was a member."""
+"""Scores of an attack: one number per record, higher where the attacker believes the record was a member."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,35 @@ def check_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Sco
     return _checked("members", members), _checked("nonmembers", nonmembers)
 
 
+def pooled_ranks(members: Scores, nonmembers: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rank all scores together, lowest first, without ties: equal scores are put in an order drawn by chance.
+
+    A bound may order equal scores only in a way that membership has nothing to do with. A generator of fixed seed
+    does not do that: whoever comes first in the arrays would come first in every audit. The draw is seeded by a hash
+    of everything that the ranks may depend on, so that two audits share a draw only if they share all their ties, and
+    neither the order of the arrays nor a rescaling of the scores changes the result.
+
+    Args:
+        members: Scores of the members.
+        nonmembers: Scores of the non-members.
+
+    Returns:
+        The ranks of the members and those of the non-members, each ascending.
+
+    >>> pooled_ranks(np.array([5.0, 1.0]), np.array([3.0]))
+    (array([0, 2]), array([1]))
+    """
+    _, where = np.unique(np.concatenate([members, nonmembers]), return_inverse=True)
+    where_in, where_out = np.sort(where[: members.size]), np.sort(where[members.size :])
+    content = hashlib.sha256(
+        b"%d\n" % members.size + where_in.astype("<i8").tobytes() + where_out.astype("<i8").tobytes()
+    )
+    drawn = np.random.default_rng(int.from_bytes(content.digest())).random(where.size)
+    ranks = np.empty(where.size, dtype=np.int64)
+    ranks[np.lexsort((drawn, np.concatenate([where_in, where_out])))] = np.arange(where.size)
+    return np.sort(ranks[: members.size]), np.sort(ranks[members.size :])
+
+
 def check_probability(name: str, value: float, *, zero: bool = False) -> float:
     """Return ``value`` if it lies strictly between 0 and 1, or is 0 where that is allowed.
 
@@ -34,7 +64,7 @@ def check_probability(name: str, value: float, *, zero: bool = False) -> float:
 
 
 def read_scores(path: Path) -> Scores:
-    """Read scores from a ``.npy`` file, or from a text file with one number a line.
+    """Read scores from a ``.npy`` file, or from a text file with one number per line.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "members.txt"
@@ -56,7 +86,7 @@ def read_scores(path: Path) -> Scores:
     except (ValueError, EOFError) as error:
         raise UsageError(
             f"{path} is not a file of numbers; give a .npy file written by numpy.save (no pickled objects), "
-            "or a text file with one number a line."
+            "or a text file with one number per line."
         ) from error
     return _checked(str(path), values)
 

@@ -19,7 +19,7 @@ CAVEATS = (
     "Take the recommended bound, or settle on another before looking: the largest of several bounds does not hold "
     "with the stated confidence.",
     "one_run and one_run_fdp hold only if every canary was put in by its own fair coin.",
-    "gdp and one_run_fdp assume a Gaussian privacy curve; bayesian is a degree of belief, not a rate of error.",
+    "gdp assumes a Gaussian privacy curve; bayesian is a degree of belief, not a rate of error.",
     "balanced_accuracy is that of the best threshold in hindsight, which flatters the attack when scores are few.",
 )
 
@@ -28,7 +28,7 @@ CAVEATS = (
 class ScoreAudit:
     """Metrics with intervals, every lower bound on epsilon, and which of them was to be used before looking.
 
-    A bound is None where it is not defined: the Gaussian ones at delta 0.
+    A bound is None where it is not defined: the Gaussian one at delta 0.
     """
 
     members: int
@@ -100,7 +100,7 @@ def audit_scores(
 
     >>> audit = audit_scores([3.0] * 40, [1.0] * 40)
     >>> audit.auc, audit.recommended, round(audit.bounds["clopper_pearson"].epsilon, 2)
-    (1.0, 'clopper_pearson', 1.92)
+    (1.0, 'clopper_pearson', 2.75)
     """
     ins, outs = check_scores(members, nonmembers)
     check_probability("delta", delta, zero=True)
@@ -115,8 +115,8 @@ def audit_scores(
         tpr_at_fpr=tuple(tpr_at_fpr(ins, outs, confidence=confidence, resamples=resamples, seed=seed)),
         bounds={
             "clopper_pearson": clopper_pearson(ins, outs, delta=delta, confidence=confidence),
-            "one_run": one_run(ins, outs, delta=delta, confidence=confidence, seed=seed),
-            "one_run_fdp": one_run_fdp(ins, outs, delta=delta, confidence=confidence, seed=seed) if delta else None,
+            "one_run": one_run(ins, outs, delta=delta, confidence=confidence),
+            "one_run_fdp": one_run_fdp(ins, outs, delta=delta, confidence=confidence),
             "gdp": gdp(ins, outs, delta=delta, confidence=confidence) if delta else None,
             "bayesian": bayesian(ins, outs, delta=delta, confidence=confidence, thresholds=Split(seed=seed)),
         },

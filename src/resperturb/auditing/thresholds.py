@@ -51,6 +51,15 @@ class Bonferroni:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Fixed ranks of the scores of one side, and one exact test of both error rates at each; the strongest for most.
+
+    The threshold is the k-th highest score of the non-members, or the k-th lowest of the members, for a grid of k
+    that depends on the number of scores alone. See :mod:`resperturb.auditing.ranks`.
+    """
+
+
+@dataclass(frozen=True)
 class Split:
     """A random part of the scores chooses the threshold, the rest gives the bound."""
 
@@ -79,7 +88,9 @@ class MultiSplit:
             raise UsageError(f"splits must be at least 1, not {self.splits}.")
 
 
-Thresholds = Given | Bonferroni | Split | MultiSplit
+# What chooses a threshold, to put confidence limits on the error rates there.
+Limited = Given | Bonferroni | Split | MultiSplit
+Thresholds = Limited | Ranks
 
 
 class Confusion(NamedTuple):
@@ -117,6 +128,8 @@ def describe(strategy: Thresholds) -> str:
             return "all thresholds, Bonferroni-corrected over a fixed grid of error counts"
         case Bonferroni(thresholds):
             return f"best of {len(thresholds or ())} thresholds given in advance, Bonferroni-corrected"
+        case Ranks():
+            return "thresholds at fixed ranks of the scores, both error rates in one exact test, Bonferroni-corrected"
         case Split(fraction, seed):
             part = f"a random {fraction:.0%} of the scores (seed {seed})"
             return f"threshold chosen on {part}, bound computed on the rest"
@@ -125,7 +138,7 @@ def describe(strategy: Thresholds) -> str:
 
 
 def search(
-    members: Scores, nonmembers: Scores, strategy: Thresholds, alpha: float, bound: Bound, at: AtThreshold
+    members: Scores, nonmembers: Scores, strategy: Limited, alpha: float, bound: Bound, at: AtThreshold
 ) -> Found:
     """Return the bound ``strategy`` gives with error ``alpha``; ``bound`` ranks thresholds, ``at`` bounds one."""
     match strategy:

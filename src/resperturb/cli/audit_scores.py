@@ -10,11 +10,11 @@ from resperturb.cli.output import JsonOption, emit
 if TYPE_CHECKING:
     from resperturb.auditing.summary import ScoreAudit
 
-_FILE = "a .npy file, or a text file with one number a line"
+_FILE = "a .npy file, or a text file with one number per line"
 _ASSUMES = {
     "clopper_pearson": "independent scores",
     "one_run": "a fair coin for each canary",
-    "one_run_fdp": "a fair coin for each canary, a Gaussian curve",
+    "one_run_fdp": "a fair coin for each canary",
     "gdp": "independent scores, a Gaussian curve",
     "bayesian": "independent scores, a prior",
 }
@@ -38,7 +38,7 @@ def audit_scores(
         ),
     ] = False,
     resamples: Annotated[int, typer.Option(help="Redraws for the bootstrap intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap, the split and the order of ties.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap and the split.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an attack by its scores, and bound epsilon from below.
