@@ -75,7 +75,7 @@ def one_run_fdp(
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> round(one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100)).epsilon, 2)
-    4.18
+    4.19
     >>> bound = one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100), curve="gaussian")
     >>> round(bound.mu, 2), round(bound.epsilon, 2)
     (1.54, 7.26)
