@@ -128,7 +128,7 @@ def _tiny(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
     import torch
 
     from resperturb.engine.fanout import train_many
-    from resperturb.engine.local import _Pool, _train_all
+    from resperturb.engine.local import _Pool, _run_all
     from resperturb.engine.ray import RayEngine
     from resperturb.training.config import make_config
 
@@ -139,10 +139,10 @@ def _tiny(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
     ends: list[float] = []
     started = time.perf_counter()
 
-    def one_process(todo: Any, runs: Path, jobs: int | None, tell: Any) -> None:
-        pool = _Pool(runs, 1)
+    def one_process(todo: Any, jobs: int | None, tell: Any) -> None:
+        pool = _Pool(1)
         try:
-            _train_all(todo, pool, 1, tell)
+            _run_all(todo, pool, 1, tell)
         finally:
             pool.close()
 

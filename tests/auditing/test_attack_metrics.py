@@ -15,7 +15,10 @@ def covers(rate_wanted: float, hits: int) -> bool:
     return bool(binomtest(hits, TRIALS, rate_wanted, alternative="less").pvalue > 1e-3)
 
 
-@pytest.mark.parametrize(("mu", "members", "nonmembers"), [(0.0, 50, 50), (0.5, 200, 100), (1.5, 40, 60), (3.0, 60, 60)])
+SIZES = [(0.0, 50, 50), (0.5, 200, 100), (1.5, 40, 60), (3.0, 60, 60)]
+
+
+@pytest.mark.parametrize(("mu", "members", "nonmembers"), SIZES)
 def test_the_interval_covers_the_true_area(mu: float, members: int, nonmembers: int) -> None:
     rng = np.random.default_rng(1)
     truth = norm.cdf(mu / np.sqrt(2))
@@ -91,7 +94,10 @@ def test_ties_at_the_top_are_called_tied_and_not_a_rate_of_zero() -> None:
     assert (seen.tpr, seen.tied) == (0.5, False)
 
 
-@pytest.mark.parametrize(("ins", "outs"), [([1.0] * 30, [0.0] * 30), ([0.0] * 30, [1.0] * 30), ([1.0] * 5, [1.0] * 5)])
+EXTREMES = [([1.0] * 30, [0.0] * 30), ([0.0] * 30, [1.0] * 30), ([1.0] * 5, [1.0] * 5)]
+
+
+@pytest.mark.parametrize(("ins", "outs"), EXTREMES)
 def test_extremes_have_intervals_too(ins: list[float], outs: list[float]) -> None:
     found = attack_metrics(ins, outs)
     assert 0 <= found.auc_interval.low <= found.auc <= found.auc_interval.high <= 1

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from resperturb.engine.fanout import train_many
-from resperturb.engine.local import DiedError, _Pool, _thread_limit, _train_all, _Worker
+from resperturb.engine import DiedError, Task, TrainTask, train_many
+from resperturb.engine.local import _Pool, _run_all, _thread_limit, _Worker
 from resperturb.errors import ResperturbError
 from resperturb.training.config import TrainConfig
 from resperturb.training.loop import train
@@ -87,14 +87,15 @@ def test_a_wanted_epsilon_names_the_run_that_is_finished(tmp_path: Path) -> None
     assert train_many([config], tmp_path, engine=_refuse) == [run]
 
 
-def _refuse(configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: object) -> None:
+def _refuse(tasks: Sequence[Task], jobs: int | None, tell: object) -> None:
     pytest.fail("there is nothing to train")
 
 
 def test_a_process_that_dies_every_time_is_given_up_on(tmp_path: Path) -> None:
     configs = [tiny_config(data=SMALL, seed=seed) for seed in range(2)]
     told: list[object] = []
-    _train_all(configs, _Doomed(tmp_path, 1), 2, lambda config, outcome: told.append(outcome))
+    tasks = [TrainTask(config, tmp_path / config.digest) for config in configs]
+    _run_all(tasks, _Doomed(1), 2, lambda task, outcome: told.append(outcome))
     assert len(told) == 2
     assert all(isinstance(outcome, DiedError) for outcome in told)
     assert re.search(r"ended 3 times \(exit code -9\).*fewer --jobs", str(told[0]))
@@ -127,9 +128,8 @@ from pathlib import Path
 from resperturb.engine.fanout import train_many
 from tests.conftest import tiny_config
 
-if __name__ == "__main__":
-    configs = [tiny_config(seed=seed, epochs=100000, data={"limit": 40}) for seed in range(2)]
-    train_many(configs, Path(sys.argv[1]), jobs=2)
+configs = [tiny_config(seed=seed, epochs=100000, data={"limit": 40}) for seed in range(2)]
+train_many(configs, Path(sys.argv[1]), jobs=2)  # without a guard: processes do not import this script
 """
 
 

@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.data.sources import load_pair
+from resperturb.engine import RayEngine, Task, TrainTask, train_many
 from resperturb.engine import ray as fanout_ray
-from resperturb.engine.fanout import train_many
-from resperturb.engine.local import Tell
-from resperturb.engine.ray import RayEngine
+from resperturb.engine.task import Tell
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.config import TrainConfig
 from resperturb.training.loop import train
@@ -60,9 +59,7 @@ class TwoNodes:
     def trainings(self) -> list[tuple[Any, int]]:
         """The processes that are training, each with its node."""
         raylets = [(node, node.all_processes["raylet"][0].process.pid) for node in self._nodes]
-        return [
-            (node, pid) for node, raylet in raylets for pid in children(raylet) if "train_elsewhere" in title(pid)
-        ]
+        return [(node, pid) for node, raylet in raylets for pid in children(raylet) if "work_elsewhere" in title(pid)]
 
     def caught(self) -> tuple[Any, int] | None:
         """A training, stopped in the middle: without that it might end before its accident."""
@@ -115,9 +112,9 @@ def artefacts(run: Run) -> dict[str, Any]:
 
 
 def spy(engine: RayEngine, asked: list[TrainConfig]) -> Callable[..., None]:
-    def note(configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: Tell) -> None:
-        asked.extend(configs)
-        engine(configs, runs, jobs, tell)
+    def note(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
+        asked.extend(task.config for task in tasks if isinstance(task, TrainTask))
+        engine(tasks, jobs, tell)
 
     return note
 
@@ -151,7 +148,7 @@ def test_a_cluster_trains_what_one_process_trains_though_workers_and_nodes_and_d
     started: list[TrainConfig] = []
     told: list[Run] = []
     puts: list[object] = []
-    monkeypatch.setattr(fanout_ray._Tasks, "start", noting(fanout_ray._Tasks.start, started))
+    monkeypatch.setattr(fanout_ray._Running, "start", noting(fanout_ray._Running.start, started))
     monkeypatch.setattr(ray, "put", noting(ray.put, puts))
 
     def suffer(run: Run) -> None:
@@ -206,7 +203,7 @@ def test_ctrl_c_ends_a_cluster_that_was_started_for_the_trainings(tmp_path: Path
     try:
         wait_for(lambda: list(environment.glob("resperturb-*/*/metrics.jsonl")))
         started = descendants(driver.pid)
-        assert any("train_elsewhere" in title(pid) for pid in started)
+        assert any("work_elsewhere" in title(pid) for pid in started)
         assert listening(started) <= {"127.0.0.1"}
         os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
         assert driver.wait(120) != 0

@@ -1,7 +1,7 @@
 """What a lower bound on epsilon says: the number, for which delta, how sure, and under which assumptions."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from resperturb.auditing.thresholds import Confusion
 
@@ -21,6 +21,10 @@ class LowerBound:
 
     An epsilon of 0 says nothing was shown; it never says that there is no leak. ``unmet`` holds what the data say
     against the assumptions; then nothing is claimed. ``mu`` is the Gaussian parameter, where one was refuted.
+
+    ``neighbours`` says which two data sets the bound is about, ``unit`` whether they differ by a record or by a
+    ``group`` (all records of one person). Bounds may be compared only where these, ``candidates`` and ``correction``
+    agree. ``attack`` names the attack that showed it.
     """
 
     epsilon: float
@@ -34,6 +38,26 @@ class LowerBound:
     assumptions: tuple[str, ...]
     unmet: tuple[str, ...] = ()
     mu: float | None = None
+    neighbours: Literal["add_remove", "swap"] = "add_remove"
+    unit: Literal["record", "group"] = "record"
+    candidates: int | None = None
+    attack: str | None = None
+    correction: str = ""
+
+    @property
+    def words(self) -> str:
+        """The bound as a person would say it."""
+        how_sure = f"at delta {self.delta:g}, with {100 * self.confidence:g}% confidence"
+        if self.unmet:
+            return f"no bound: {self.unmet[0]}"
+        if self.epsilon == 0:
+            return f"no epsilon above 0 was shown {how_sure}"
+        return f"epsilon at least {self.epsilon:.3g} {how_sure}"
+
+    def comparable(self, other: "LowerBound") -> bool:
+        """Whether two bounds measure the same thing and may stand in one column."""
+        keys = ("delta", "confidence", "method", "neighbours", "unit", "candidates", "correction")
+        return all(getattr(self, key) == getattr(other, key) for key in keys)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything by name, ready for JSON.
@@ -53,7 +77,12 @@ class LowerBound:
             "counts": self.counts._asdict(),
             "assumptions": list(self.assumptions),
             "unmet": list(self.unmet),
-            **({"mu": self.mu} if self.mu is not None else {}),
+            "mu": self.mu,
+            "neighbours": self.neighbours,
+            "unit": self.unit,
+            "candidates": self.candidates,
+            "attack": self.attack,
+            "correction": self.correction,
         }
 
 

@@ -17,7 +17,7 @@ from resperturb.audits.outcome import MembershipScores, save_outcome
 from resperturb.audits.shadow import AttackFailedError, run_shadow_attack
 from resperturb.audits.shadows import described, learned_shadow_configs, train_shadows
 from resperturb.audits.verdict import Bounds
-from resperturb.engine.fanout import Engine
+from resperturb.engine import Engine
 from resperturb.engine.local import local
 from resperturb.errors import UsageError
 from resperturb.files import write_json

@@ -19,7 +19,7 @@ from resperturb.audits.shadow import shadow_folder
 from resperturb.audits.verdict import compare, proven
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import Kind
-from resperturb.engine.fanout import Engine, train_many
+from resperturb.engine import Engine, train_many
 from resperturb.engine.local import local
 from resperturb.errors import UsageError
 from resperturb.files import write_json

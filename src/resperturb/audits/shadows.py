@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from resperturb.audits.shadow import check_shadow, shadow_config, shadow_folder
-from resperturb.engine.fanout import Engine, train_many
+from resperturb.engine import Engine, train_many
 from resperturb.engine.local import local
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run

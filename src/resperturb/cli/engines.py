@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from resperturb.engine.fanout import Engine
+    from resperturb.engine import Engine
 
 EngineOption = Annotated[
     Literal["local", "ray"],

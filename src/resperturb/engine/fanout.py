@@ -1,28 +1,74 @@
-"""Train many configurations at once: those that are not finished are given to an engine.
-
-An engine is one function. Two exist: :func:`resperturb.engine.local.local`, processes of this machine, and
-:class:`resperturb.engine.ray.RayEngine`, tasks of a Ray cluster.
-"""
+"""Train many configurations at once: those that are not finished are given to an engine."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from resperturb.engine.local import Tell, local
+from resperturb.engine.local import local
+from resperturb.engine.task import Cargo, Engine, Files, Task
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run, open_run
 
+AfterTraining = Callable[[Run], None]
 
-class Engine(Protocol):
-    """Where trainings happen."""
 
-    def __call__(self, configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: Tell) -> None:
-        """Train every configuration, at most ``jobs`` at a time, into ``runs``/its hash.
+@dataclass(frozen=True)
+class TrainTask(Task):
+    """Train a configuration, which carries its fingerprint; then, if asked, look at the model where it is.
 
-        As each ends, ``tell`` is called with its finished run, or with the error that it failed by. An exception
-        that ``tell`` raises ends all the others. The configurations all differ, and carry their fingerprints.
-        """
+    Attributes:
+        config: What to train.
+        folder: The folder of the run.
+        after: Called with the finished run by the process that trained it, such as to ask the model about records.
+        keeps: Patterns of the files that ``after`` leaves in the run.
+    """
+
+    config: TrainConfig
+    folder: Path
+    after: AfterTraining | None = None
+    keeps: tuple[str, ...] = ()
+
+    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+        """Train into ``folder``."""
+        from resperturb.training.inputs import is_provided, load_inputs, provide
+        from resperturb.training.loop import train
+
+        if cargo is not None and not is_provided(self.config.data.fingerprint):
+            provide(*(_unpacked(*packed) for packed in cargo))
+        elif folder != self.folder:
+            try:
+                load_inputs(self.config.data)
+            except UsageError as error:
+                raise UsageError(
+                    "images that are kept on disk because memory is too small for them are not sent to the nodes of "
+                    f"a Ray cluster, and a node does not have them under the same name: {error}"
+                ) from error
+        run = train(self.config, out=folder, accelerator=accelerator)
+        if self.after is not None:
+            self.after(run)
+
+    def results(self) -> tuple[str, ...]:
+        """The files of a run; its result comes last, as its presence says that it is finished."""
+        return ("config.json", "metrics.jsonl", "model.safetensors", *self.keeps, "result.json")
+
+    def cargo(self) -> Cargo:
+        """The images, if they are in memory."""
+        return Cargo(self.config.data.fingerprint, lambda: _packed(self.config))
+
+    def receive(self, files: Files) -> None:
+        """Write the files of a run that was trained elsewhere."""
+        from resperturb.files import write_bytes
+        from resperturb.training.loop import only_process
+        from resperturb.training.run import create_run
+
+        run = create_run(self.config, self.folder, self.folder.parent)
+        with only_process(run):
+            for name, content in files.items():
+                if name != "config.json":
+                    write_bytes(run.path / name, content)
+            run.checkpoint_path.unlink(missing_ok=True)
 
 
 def train_many(
@@ -33,12 +79,25 @@ def train_many(
     *,
     engine: Engine = local,
     on_failure: Callable[[TrainConfig, ResperturbError], None] | None = None,
+    after: AfterTraining | None = None,
+    keeps: tuple[str, ...] = (),
 ) -> list[Run]:
-    """Train every configuration into a run under ``runs``, ``jobs`` at a time, and return the runs in order.
+    """Train every configuration into a run under ``runs``.
 
-    ``jobs`` is as many as the engine has room for unless given. A run that is finished is not trained again.
-    ``on_failure`` is told of a training that fails by itself, which is then left out; without it, the first that
-    fails ends the others. Call this from a script under ``if __name__ == "__main__"``: processes may be spawned.
+    Args:
+        configs: What to train. A run that is finished is not trained again.
+        runs: The folder of the runs; each is named by the hash of its configuration.
+        jobs: Trainings at a time; as many as the engine has room for if None.
+        on_done: Called with every finished run.
+        engine: Where to train.
+        on_failure: Told of a training that fails by itself, which is then left out; without it, the first that fails
+            ends the others.
+        after: Called with every finished run by the process that trained it. It must do nothing where its work is
+            done already: it is also called, in this process, for runs that were finished before.
+        keeps: Patterns of the files that ``after`` leaves in a run.
+
+    Returns:
+        The finished runs, in order.
     """
     from resperturb.training.loop import InterruptedTrainingError
 
@@ -48,43 +107,65 @@ def train_many(
     for config, bound in zip(configs, settled, strict=True):
         asked.setdefault(bound.digest, []).append(config)
 
-    def tell(config: TrainConfig, outcome: Run | ResperturbError) -> None:
-        if isinstance(outcome, Run):
-            done[config.digest] = outcome
-            for _ in asked[config.digest]:
-                on_done(outcome)
-        elif on_failure is None or isinstance(outcome, InterruptedTrainingError | UsageError):
-            raise outcome
+    def finish(run: Run) -> None:
+        done[run.config.digest] = run
+        for _ in asked[run.config.digest]:
+            on_done(run)
+
+    def tell(task: Task, error: ResperturbError | None) -> None:
+        assert isinstance(task, TrainTask)
+        if error is None:
+            finish(open_run(task.folder))
+        elif on_failure is None or isinstance(error, InterruptedTrainingError | UsageError):
+            raise error
         else:
-            for original in asked[config.digest]:
-                on_failure(original, outcome)
+            for original in asked[task.config.digest]:
+                on_failure(original, error)
 
     todo = []
     for bound in {bound.digest: bound for bound in settled}.values():
         if (run := _finished(bound, runs)) is not None:
-            tell(bound, run)
+            if after is not None:
+                after(run)
+            finish(run)
         else:
-            todo.append(bound)
+            todo.append(TrainTask(bound, runs / bound.digest, after, keeps))
     if todo:
-        engine(todo, runs, jobs, tell)
+        engine(todo, jobs, tell)
     return [done[bound.digest] for bound in settled if bound.digest in done]
 
 
 def _settled(config: TrainConfig) -> TrainConfig:
     """Say everything that names the run: which images exactly, and how much noise a wanted epsilon takes."""
     from resperturb.training.inputs import load_inputs
-    from resperturb.training.loop import with_fingerprint
+    from resperturb.training.loop import resolve_config
 
-    inputs = load_inputs(config.data)
-    bound = with_fingerprint(config, inputs)
-    if bound.dpsgd is None or bound.dpsgd.target_epsilon is None:
-        return bound
-    from resperturb.training.dpsgd import settled
-
-    return settled(bound, inputs.members(bound.data.part))
+    return resolve_config(config, load_inputs(config.data))
 
 
 def _finished(config: TrainConfig, runs: Path) -> Run | None:
     path = runs / config.digest
     run = open_run(path) if (path / "config.json").exists() else None
     return run if run is not None and run.finished else None
+
+
+def _packed(config: TrainConfig) -> list[tuple[Any, ...]] | None:
+    import torch
+
+    from resperturb.training.inputs import load_inputs
+
+    inputs = load_inputs(config.data)
+    both = (inputs.train, inputs.test)
+    if not all(isinstance(part.images, torch.Tensor) for part in both):
+        return None
+    # As arrays of numpy, which the workers of a node read in place; tensors would be copied into each of them.
+    return [(part.images[:].numpy(), part.labels.numpy(), part.classes, part.groups, part.name) for part in both]
+
+
+def _unpacked(images: Any, labels: Any, classes: tuple[str, ...], groups: Any, name: str) -> Any:
+    import torch
+
+    from resperturb.data.images import ImageSet
+    from resperturb.data.rows import Rows
+
+    return ImageSet(Rows([images]), torch.from_numpy(labels.copy()), classes, groups, name)

@@ -1,29 +1,29 @@
-"""Trainings in processes of this machine.
+"""Tasks in processes of this machine.
 
-Each training is a run that resumes by itself, so nothing here keeps state: whatever was begun goes on. Processes are
-spawned: a script that calls this needs ``if __name__ == "__main__"``.
+Each task resumes by itself, so nothing here keeps state. Processes are spawned and do not import the caller's main
+module: functions of a script or a notebook travel by value (cloudpickle), so a script needs no guard.
+
+A pool of our own, because those of the standard library and of joblib give up all tasks when one process dies, and
+tell a task of Ctrl-C before it could save what it has.
 """
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
+from resperturb.engine.task import DiedError, Task, Tell
 from resperturb.errors import ResperturbError
-from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run, open_run
 
-Tell = Callable[[TrainConfig, Run | ResperturbError], None]
-
-# A process that dies (killed for want of memory, for instance) gets its training back so often.
+# A process that dies (for lack of memory, for instance) gets its task back so often.
 TRIES = 3
 # Long enough for a training to finish its step and write its checkpoint.
 PATIENCE_SECONDS = 60
@@ -39,15 +39,14 @@ class _Worker:
 
 @dataclass
 class _Pool:
-    runs: Path
     threads: int
     workers: list[_Worker] = field(default_factory=list)
 
     def start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.runs, self.threads), daemon=True)
-        with _thread_limit(self.threads), _deaf_to_ctrl_c():
+        process = context.Process(target=_work, args=(theirs, self.threads), daemon=True)
+        with _thread_limit(self.threads), _deaf_to_ctrl_c(), _without_main_module():
             process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -73,33 +72,37 @@ class _Pool:
                 worker.process.join()
 
 
-class DiedError(ResperturbError):
-    """A training whose process ended again and again."""
+def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
+    """Run tasks in ``jobs`` processes of this machine, which share its cores; with one job, in this process.
 
-
-def local(configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: Tell) -> None:
-    """Train in ``jobs`` processes of this machine, which share its cores; with one job, in this process.
-
-    ``jobs`` is the number of cores unless given.
+    Args:
+        tasks: What to do.
+        jobs: Processes at a time; the number of cores if None, and no more than GPUs where there are any.
+        tell: Called as each task ends.
     """
-    from resperturb.training.loop import train
-
     cores = usable_cores()
-    jobs = min(cores if jobs is None else jobs, len(configs))
+    jobs = min(_room() if jobs is None else jobs, len(tasks))
     if jobs > 1:
-        pool = _Pool(runs, max(1, cores // jobs))
+        pool = _Pool(max(1, cores // jobs))
         try:
-            _train_all(configs, pool, jobs, tell)
+            _run_all(tasks, pool, jobs, tell)
         finally:
             pool.close()
         return
-    for config in configs:
-        outcome: Run | ResperturbError
+    for task in tasks:
+        outcome: ResperturbError | None = None
         try:
-            outcome = train(config, runs=runs)
+            task.work(task.folder)
         except ResperturbError as error:
             outcome = error
-        tell(config, outcome)
+        tell(task, outcome)
+
+
+def _room() -> int:
+    """How many tasks this machine has room for: one per GPU, or one per core."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else usable_cores()
 
 
 def usable_cores() -> int:
@@ -107,57 +110,59 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _train_all(configs: Sequence[TrainConfig], pool: _Pool, jobs: int, tell: Tell) -> None:
-    todo = deque(range(len(configs)))
-    tries = [0] * len(configs)
-    left = len(configs)
+def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
+    import cloudpickle
+
+    todo = deque(range(len(tasks)))
+    tries = [0] * len(tasks)
+    left = len(tasks)
     while left:
         while todo and sum(worker.task is not None for worker in pool.workers) < jobs:
             idle = next((worker for worker in pool.workers if worker.task is None), None) or pool.start()
             idle.task = todo.popleft()
             tries[idle.task] += 1
             with suppress(OSError):  # a worker that has died is noticed below
-                idle.connection.send(configs[idle.task])
+                idle.connection.send_bytes(cloudpickle.dumps(tasks[idle.task]))
         answered = wait([worker.connection for worker in pool.workers if worker.task is not None])
         for worker in [worker for worker in pool.workers if worker.connection in answered]:
-            task = worker.task
-            assert task is not None
-            outcome: Path | ResperturbError
+            number = worker.task
+            assert number is not None
+            outcome: ResperturbError | None
             try:
                 outcome = worker.connection.recv()
                 worker.task = None
             except (EOFError, OSError):
                 pool.drop(worker)
-                if tries[task] < TRIES:
-                    todo.appendleft(task)
+                if tries[number] < TRIES:
+                    todo.appendleft(number)
                     continue
                 outcome = DiedError(
                     f"the process of a training ended {TRIES} times (exit code {worker.process.exitcode}), perhaps "
-                    "for want of memory; try fewer --jobs. The same command goes on from here."
+                    "for lack of memory; try fewer --jobs. Rerun the same command to resume."
                 )
             left -= 1
-            tell(configs[task], outcome if isinstance(outcome, ResperturbError) else open_run(outcome))
+            tell(tasks[number], outcome)
 
 
-def _work(connection: Connection, runs: Path, threads: int) -> None:
-    """Train what comes through the pipe until it closes."""
+def _work(connection: Connection, threads: int) -> None:
+    """Do what comes through the pipe until it closes."""
     # Ctrl-C is for the parent, which then asks each worker once: two requests would mean "at once, do not save".
     with suppress(OSError):
         os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    import cloudpickle
     import torch
-
-    from resperturb.training.loop import train
 
     torch.set_num_threads(threads)
     while True:
         try:
-            config = connection.recv()
+            message = connection.recv_bytes()
         except (EOFError, OSError):
             return
-        outcome: Path | ResperturbError
+        outcome: ResperturbError | None = None
         try:
-            outcome = train(config, runs=runs).path
+            task: Task = cloudpickle.loads(message)
+            task.work(task.folder)
         except ResperturbError as error:
             outcome = error
         except Exception as error:
@@ -203,3 +208,18 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Keep a new process from importing the caller's main module, which would run an unguarded script again."""
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        if "__file__" in kept:
+            del main.__file__
+        main.__spec__ = None
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(main, name, value)

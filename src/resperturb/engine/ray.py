@@ -1,8 +1,8 @@
-"""Trainings as tasks of a Ray cluster, whose nodes need neither a disk in common nor the images.
+"""Tasks on a Ray cluster, whose nodes need neither a disk in common nor the data.
 
-A task is a function of a configuration to the files of its run. The images travel once to each node, into the memory
-that the workers of the node share; the files come back and are written here, run by run, as each ends. A task that is
-lost with its worker or its node begins anew; what has come back is never lost.
+A task works in a scratch folder of its node. Its cargo (the images) travels once to each node, into the memory that
+the workers of the node share; its files come back and are written here as each task ends. A task that is lost with
+its worker or its node begins anew; what has come back is never lost.
 """
 
 import fcntl
@@ -19,16 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from resperturb.data.images import ImageSet
-from resperturb.data.rows import Rows
-from resperturb.engine.local import DiedError, Tell, usable_cores
+from resperturb.engine.local import usable_cores
+from resperturb.engine.task import DiedError, Files, Task, Tell, collected
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import write_bytes
-from resperturb.training.config import TrainConfig, make_config
-from resperturb.training.inputs import is_provided, load_inputs, provide
-from resperturb.training.run import Run, create_run
 
 # Nodes of a cluster come and go, so a training gets more tries than a process of this machine.
 TRIES = 5
@@ -36,8 +29,6 @@ TRIES = 5
 PATIENCE_SECONDS = 10
 
 SCRATCH = "resperturb-task-"
-
-Files = dict[str, bytes]
 
 _logger = logging.getLogger(__name__)
 
@@ -55,72 +46,70 @@ class RayEngine:
     gpus: float | None = None
     tries: int = TRIES
 
-    def __call__(self, configs: Sequence[TrainConfig], runs: Path, jobs: int | None, tell: Tell) -> None:
-        """Train ``jobs`` at a time, or as many as the cluster has room for."""
+    def __call__(self, tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
+        """Run ``jobs`` tasks at a time, or as many as the cluster has room for."""
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
         ray = _import_ray(address)
         may_grow = address != "local" or ray.is_initialized()
         with _connected(ray, address):
             gpus = self.gpus if self.gpus is not None else min(1.0, ray.cluster_resources().get("GPU", 0.0))
             _check_room(ray, self.cpus, gpus, waiting=may_grow)
-            tasks = _Tasks(ray, self.cpus, gpus)
+            running = _Running(ray, self.cpus, gpus)
             try:
-                self._train_all(configs, runs, jobs or len(configs), tell, tasks)
+                self._run_all(tasks, jobs or len(tasks), tell, running)
             finally:
-                tasks.cancel()
+                running.cancel()
 
-    def _train_all(self, configs: Sequence[TrainConfig], runs: Path, jobs: int, tell: Tell, tasks: "_Tasks") -> None:
-        todo = deque(configs)
-        tries = Counter[str]()
-        while todo or tasks.running:
-            while todo and len(tasks.running) < jobs:
-                config = todo.popleft()
-                tries[config.digest] += 1
-                tasks.start(config)
-            config, outcome = tasks.next()
+    def _run_all(self, tasks: Sequence[Task], jobs: int, tell: Tell, running: "_Running") -> None:
+        todo = deque(range(len(tasks)))
+        tries = Counter[int]()
+        while todo or running.tasks:
+            while todo and len(running.tasks) < jobs:
+                number = todo.popleft()
+                tries[number] += 1
+                running.start(number, tasks[number])
+            number, outcome = running.next()
             if isinstance(outcome, _LostError):
-                if tries[config.digest] < self.tries:
-                    _logger.warning("the Ray task of a training was lost (%s); it is started again.", outcome)
-                    todo.appendleft(config)
+                if tries[number] < self.tries:
+                    _logger.warning("a Ray task was lost (%s); it is started again.", outcome)
+                    todo.appendleft(number)
                     continue
                 outcome = DiedError(
-                    f"the Ray task of a training was lost {self.tries} times ({outcome}), perhaps for want of "
-                    "memory; try fewer --jobs, or more --ray-cpus. The same command trains what is left."
+                    f"a Ray task was lost {self.tries} times ({outcome}), perhaps for lack of memory; try fewer "
+                    "--jobs, or more --ray-cpus. Rerun the same command to train what is left."
                 )
-            tell(config, outcome if isinstance(outcome, ResperturbError) else _written(config, runs, outcome))
+            if isinstance(outcome, ResperturbError):
+                tell(tasks[number], outcome)
+            else:
+                tasks[number].receive(outcome)
+                tell(tasks[number], None)
 
 
 class _LostError(ResperturbError):
     """A task that ended without an answer: its process was killed, or its node is gone."""
 
 
-class _Tasks:
+class _Running:
     """The tasks that are in the cluster."""
 
     def __init__(self, ray: Any, cpus: int, gpus: float) -> None:
         self.ray, self.threads = ray, cpus
         # Lost tasks are started again from here: Ray would try those that run out of memory without end.
-        self.remote = ray.remote(train_elsewhere).options(num_cpus=cpus, num_gpus=gpus, max_retries=0)
+        self.remote = ray.remote(work_elsewhere).options(num_cpus=cpus, num_gpus=gpus, max_retries=0)
         self.accelerator = "auto" if gpus else "cpu"
-        self.running: dict[Any, TrainConfig] = {}
+        self.tasks: dict[Any, int] = {}
         self._shipped: dict[str, list[Any]] = {}
 
-    def start(self, config: TrainConfig) -> None:
-        # In a list, the images are fetched by who needs them and not for every task.
-        reference = self.remote.remote(
-            config.model_dump(mode="json"),
-            self._images(config),
-            self.threads,
-            self.accelerator,
-            version("resperturb"),
-        )
-        self.running[reference] = config
+    def start(self, number: int, task: Task) -> None:
+        # In a list, the cargo is fetched by who needs it and not for every task.
+        reference = self.remote.remote(task, self._cargo(task), self.threads, self.accelerator, version("resperturb"))
+        self.tasks[reference] = number
 
-    def next(self) -> tuple[TrainConfig, Files | ResperturbError]:
+    def next(self) -> tuple[int, Files | ResperturbError]:
         """Wait until a task ends, and give its outcome."""
         from resperturb.training.loop import InterruptedTrainingError
 
-        [reference], _ = self.ray.wait(list(self.running), num_returns=1)
+        [reference], _ = self.ray.wait(list(self.tasks), num_returns=1)
         outcome: Files | ResperturbError
         try:
             outcome = self.ray.get(reference)
@@ -132,11 +121,11 @@ class _Tasks:
             outcome = _LostError(type(error.cause).__name__) if lost else _unexpected(error)
         except self.ray.exceptions.RayError as error:
             outcome = _LostError(type(error).__name__)
-        return self.running.pop(reference), outcome
+        return self.tasks.pop(reference), outcome
 
     def cancel(self) -> None:
         """Ask all that run to end; end those that do not."""
-        left = list(self.running)
+        left = list(self.tasks)
         for reference in left:
             self.ray.cancel(reference)
         if left:
@@ -144,24 +133,23 @@ class _Tasks:
         for reference in left:
             self.ray.cancel(reference, force=True)
 
-    def _images(self, config: TrainConfig) -> list[Any]:
-        """Put the images into the cluster, once; not those that are too many for memory, which nodes have to have."""
-        mark = config.data.fingerprint
-        if mark not in self._shipped:
-            inputs = load_inputs(config.data)
-            both = (inputs.train, inputs.test)
-            in_memory = all(isinstance(part.images, torch.Tensor) for part in both)
-            self._shipped[mark] = [self.ray.put([_packed(part) for part in both])] if in_memory else []
-        return self._shipped[mark]
+    def _cargo(self, task: Task) -> list[Any]:
+        """Put the cargo of a task into the cluster, once."""
+        cargo = task.cargo()
+        if cargo is None:
+            return []
+        if cargo.key not in self._shipped:
+            packed = cargo.pack()
+            self._shipped[cargo.key] = [] if packed is None else [self.ray.put(packed)]
+        return self._shipped[cargo.key]
 
 
-def train_elsewhere(
-    config: dict[str, Any], images: Sequence[Any], threads: int, accelerator: str, wanted: str
+def work_elsewhere(
+    task: Task, cargo: Sequence[Any], threads: int, accelerator: str, wanted: str
 ) -> Files | ResperturbError:
-    """Train on a worker, in a scratch folder, and return the files of the run; this is the task."""
+    """Do a task on a worker, in a scratch folder, and return its files; this is what Ray runs."""
     import ray
-
-    from resperturb.training.loop import train
+    import torch
 
     if version("resperturb") != wanted:
         return UsageError(
@@ -169,27 +157,13 @@ def train_elsewhere(
             "install the same version everywhere."
         )
     torch.set_num_threads(threads)
-    asked = make_config(**config)
     try:
-        if not images:
-            _require_data(asked)
-        elif not is_provided(asked.data.fingerprint):
-            provide(*(_unpacked(*packed) for packed in ray.get(images[0])))
         with _scratch() as scratch:
-            run = train(asked, runs=scratch, accelerator=accelerator)
-            return {path.name: path.read_bytes() for path in (run.metrics_path, run.model_path, run.result_path)}
+            folder = scratch / "task"
+            task.work(folder, accelerator, ray.get(cargo[0]) if cargo else None)
+            return collected(task, folder)
     except ResperturbError as error:
         return error
-
-
-def _require_data(config: TrainConfig) -> None:
-    try:
-        load_inputs(config.data)
-    except UsageError as error:
-        raise UsageError(
-            "images that are kept on disk because memory is too small for them are not sent to the nodes of a Ray "
-            f"cluster, and a node does not have them under the same name: {error}"
-        ) from error
 
 
 @contextmanager
@@ -222,28 +196,6 @@ def _remove_if_left(lock: Path) -> None:
         if lock.with_suffix("").exists():
             shutil.rmtree(lock.with_suffix(""))
         lock.unlink()
-
-
-def _packed(images: ImageSet) -> tuple[Any, ...]:
-    # As arrays of numpy, which the workers of a node read in place; tensors would be copied into each of them.
-    assert isinstance(images.images, torch.Tensor)
-    return images.images.numpy(), images.labels.numpy(), images.classes, images.groups, images.name
-
-
-def _unpacked(images: Any, labels: Any, classes: tuple[str, ...], groups: Any, name: str) -> ImageSet:
-    return ImageSet(Rows([images]), torch.from_numpy(labels.copy()), classes, groups, name)
-
-
-def _written(config: TrainConfig, runs: Path, files: Files) -> Run:
-    """Write the files of a run that was trained elsewhere; the result comes last, as its presence says "finished"."""
-    from resperturb.training.loop import only_process
-
-    run = create_run(config, None, runs)
-    with only_process(run):
-        for path in (run.metrics_path, run.model_path, run.result_path):
-            write_bytes(path, files[path.name])
-        run.checkpoint_path.unlink(missing_ok=True)
-    return run
 
 
 def _import_ray(address: str) -> Any:
@@ -283,7 +235,7 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
 
 
 def _check_answers(address: str) -> None:
-    """Knock first: Ray would knock for minutes at a door behind which nobody is."""
+    """Try the address first: Ray itself would retry for minutes where nothing listens."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         try:

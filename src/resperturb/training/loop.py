@@ -74,7 +74,7 @@ def train(
     """
     with joined(accelerator) as world, ExitStack() as held:
         inputs = world.together(lambda: load_inputs(config.data))
-        settled = world.together(lambda: _settled(with_fingerprint(config, inputs), inputs))
+        settled = world.together(lambda: resolve_config(config, inputs))
         world.same("what they train", settled.digest)
         _check(settled, world)
 
@@ -103,17 +103,14 @@ def _check(config: TrainConfig, world: World) -> None:
         )
 
 
-def with_fingerprint(config: TrainConfig, inputs: Inputs) -> TrainConfig:
-    """Bind a configuration to the very images it is used with."""
-    return config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": fingerprint(inputs)})})
-
-
-def _settled(config: TrainConfig, inputs: Inputs) -> TrainConfig:
-    if config.dpsgd is None:
-        return config
+def resolve_config(config: TrainConfig, inputs: Inputs) -> TrainConfig:
+    """Say everything that names a run: the very images, and the noise that a wanted epsilon takes."""
+    bound = config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": fingerprint(inputs)})})
+    if bound.dpsgd is None:
+        return bound
     from resperturb.training.dpsgd import settled
 
-    return settled(config, inputs.members(config.data.part))
+    return settled(bound, inputs.members(bound.data.part))
 
 
 def _train(

@@ -1,0 +1,86 @@
+"""What an engine runs: a task works in a folder, and says which files it leaves there."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from resperturb.errors import ResperturbError
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """Data that many tasks need, sent to a node of a cluster once.
+
+    ``pack`` is called where the tasks come from; what it returns travels, and tasks get it as ``cargo``. It returns
+    None for data that cannot travel, which every node must then have.
+    """
+
+    key: str
+    pack: Callable[[], Any | None]
+
+
+class Task(ABC):
+    """A piece of work that any process can do. It can be pickled, and its results are files.
+
+    Attributes:
+        folder: Where its files are kept, on the machine that the task comes from.
+    """
+
+    folder: Path
+
+    @abstractmethod
+    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+        """Do it, and leave the results in ``folder``; what was begun there is resumed.
+
+        Raises:
+            ResperturbError: It failed, and would fail again.
+        """
+
+    @abstractmethod
+    def results(self) -> tuple[str, ...]:
+        """Return patterns of the files to bring back, in the order in which they are to be written.
+
+        The last one says that the task is finished.
+        """
+
+    def cargo(self) -> Cargo | None:
+        """Return the data that the task needs besides itself; None if there is none."""
+        return None
+
+    def receive(self, files: Files) -> None:
+        """Write files that were made on another machine to :attr:`folder`."""
+        from resperturb.files import write_bytes
+
+        for name, content in files.items():
+            write_bytes(self.folder / name, content)
+
+
+Tell = Callable[[Task, ResperturbError | None], None]
+
+
+class Engine(Protocol):
+    """Where tasks run."""
+
+    def __call__(self, tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
+        """Run every task, at most ``jobs`` at a time.
+
+        As each ends, ``tell`` is called with it and with the error that it failed by, or None. An exception that
+        ``tell`` raises ends all the others.
+        """
+
+
+class DiedError(ResperturbError):
+    """A task whose process ended again and again."""
+
+
+def collected(task: Task, folder: Path) -> Files:
+    """Read the results of a task from the folder it worked in, in the order of their patterns."""
+    found: Files = {}
+    for pattern in task.results():
+        for path in sorted(folder.glob(pattern)):
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found
