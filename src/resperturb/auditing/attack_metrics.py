@@ -35,9 +35,9 @@ class AttackMetrics:
     """What an attack finds among so many members and non-members.
 
     ``auc_interval`` follows DeLong et al. (1988) on the logit scale; with groups (all records of one person) it
-    counts groups, after Obuchowski (1997). ``p_value`` is how often a model that knows nothing of its members would be
-    attacked as well: a one-sided rank test, or a test of the groups' mean ranks. ``balanced_accuracy`` is that of the
-    best threshold in hindsight unless the attack has a threshold of its own.
+    counts groups, after Obuchowski (1997). ``p_value`` is how often a model that knows nothing of its members would
+    be attacked as well: a one-sided rank test, or a test of the groups' mean ranks. ``balanced_accuracy`` is that of
+    the best threshold in hindsight unless the attack has a threshold of its own.
     """
 
     auc: float
