@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 import resperturb as rp
 from resperturb.errors import UsageError
-from resperturb.noise.source import NoiseSource, derive_key, standard_normal, training_key
+from resperturb.noise.normals import standard_normal
+from resperturb.noise.source import NoiseSource, derive_key, training_key
 
 
 class Block(nn.Module):
@@ -110,6 +111,87 @@ def test_training_noise_is_saved_and_restored_with_torchs_state() -> None:
     first = [model(x), model(x)]
     torch.set_rng_state(state)
     assert torch.stack(first).equal(torch.stack([model(x), model(x)]))
+
+
+# Sums
+
+
+def test_sums_have_fresh_noise_of_the_right_size_and_leave_their_input_alone() -> None:
+    source = NoiseSource()
+    x, factor = torch.full((500, 40), 2.0), torch.full((500, 40), 3.0)
+    for call, std in (
+        (lambda: source.add(x, 0.5, training=False), 0.5),
+        (lambda: source.addcmul(x, factor, 0.5, training=False), 1.5),
+    ):
+        one, other = call() - 2, call() - 2
+        assert (x == 2.0).all()
+        assert float(one.std()) == pytest.approx(std, rel=0.04)  # six standard errors of 20,000 numbers
+        assert abs(float((one * other).mean())) < 5 * std**2 / math.sqrt(x.numel())
+
+
+def test_sums_in_place_are_the_same_sums() -> None:
+    x, factor = torch.ones(3, 5), torch.full((3, 5), 2.0)
+    for in_place in (False, True):
+        source, given = NoiseSource(seed=1), x.clone()
+        added = source.add(given, 0.5, training=False, in_place=in_place)
+        product = source.addcmul(x.clone(), factor, 0.5, training=False, in_place=in_place)
+        if not in_place:
+            expected = added, product
+        assert (added.data_ptr() == given.data_ptr()) == in_place
+        assert added.equal(expected[0])
+        assert product.equal(expected[1])
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(in_place: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    a, b = (torch.randn(2, 3, 4, 4, dtype=dtype, requires_grad=True) for _ in range(2))
+    source = NoiseSource()
+
+    def numbers() -> Tensor:
+        torch.manual_seed(5)
+        return source.normal(torch.empty_like(a), training=True)
+
+    def product() -> Tensor:
+        torch.manual_seed(5)
+        return source.addcmul(a * b, b, 0.5, training=True, in_place=in_place)
+
+    expected = a * b + 0.5 * b * numbers()
+    torch.testing.assert_close(product(), expected)
+    weights = torch.randn_like(a)
+    wanted = torch.autograd.grad((weights * expected).sum(), (a, b), create_graph=True)
+    found = torch.autograd.grad((weights * product().contiguous()).sum(), (a, b), create_graph=True)
+    torch.testing.assert_close(found, wanted)
+    # A gradient that comes in another layout than the sum has.
+    turned = weights.to(memory_format=torch.channels_last)
+    found = torch.autograd.grad((turned * product().to(memory_format=torch.channels_last)).sum(), (a, b))
+    torch.testing.assert_close(found, wanted, check_stride=False)
+    torch.manual_seed(5)
+    total = source.add(a * 2, 0.5, training=True, in_place=in_place)
+    torch.testing.assert_close(total, 2 * a + 0.5 * numbers())
+    torch.testing.assert_close(torch.autograd.grad((weights * total).sum(), a)[0], 2 * weights)
+
+
+def test_a_second_derivative_goes_through_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    source = NoiseSource()
+
+    def f(x: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        return source.addcmul(x * x, x * x, 0.5, training=True)
+
+    assert torch.autograd.gradcheck(f, x)
+    assert torch.autograd.gradgradcheck(f, x)
+
+
+def test_the_backward_pass_keeps_a_key_and_not_the_numbers() -> None:
+    x, factor = (torch.randn(64, requires_grad=True) for _ in range(2))
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        NoiseSource().addcmul(x, factor, 0.5, training=True).sum()
+    assert kept == []
 
 
 # Forks and ranks

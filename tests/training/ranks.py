@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.noise.source import standard_normal, training_key
+from resperturb.noise import standard_normal, training_key
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import joined

@@ -1,6 +1,16 @@
 """Where the Gaussian numbers come from: keys and the generators that expand them."""
 
-from resperturb.noise.source import NoiseSource, derive_key, keyed_generator, standard_normal, training_key
-from resperturb.noise.threefry import has_compiler
+from resperturb.noise.kernel import has_compiler
+from resperturb.noise.normals import TAIL_PROBABILITY, keyed_generator, standard_normal, tail_delta
+from resperturb.noise.source import NoiseSource, derive_key, training_key
 
-__all__ = ["NoiseSource", "derive_key", "has_compiler", "keyed_generator", "standard_normal", "training_key"]
+__all__ = [
+    "TAIL_PROBABILITY",
+    "NoiseSource",
+    "derive_key",
+    "has_compiler",
+    "keyed_generator",
+    "standard_normal",
+    "tail_delta",
+    "training_key",
+]

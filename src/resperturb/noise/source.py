@@ -8,16 +8,13 @@ A draw is a pure function of a 128-bit key, and a key is used once:
 - **Prediction** keys come from the operating system, whatever ``torch.manual_seed`` was told, unless a seed is
   asked for.
 
-Seeding a ``torch.Generator`` on the CPU keeps 32 bits of the seed only: few enough to try them all, and to meet
-the same noise twice in one training. Keys are therefore expanded to a whole generator state.
+How numbers follow from a key is :mod:`resperturb.noise.normals`.
 """
 
 import hashlib
 import itertools
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,10 +22,9 @@ import torch
 from torch import Tensor
 
 from resperturb.errors import UsageError
-from resperturb.noise.threefry import compiled_normals, has_compiler
+from resperturb.noise.normals import add_normal_, addcmul_normal, mul_normal, standard_normal
 
 KEY_BYTES = 16
-CHUNK = 1 << 18
 
 
 class _Inherited:
@@ -136,8 +132,44 @@ class NoiseSource:
 
     def _opaque_normal(self, like: Tensor, training: bool) -> Tensor:
         # The empty tensor keeps the compiler from merging two draws over the same tensor into one.
-        drawn: Tensor = _normal(like.detach(), torch.empty(0), self._handle, training, torch.compiler.is_compiling())
+        drawn: Tensor = _normal(like.detach(), torch.empty(0), self._handle, training)
         return drawn
+
+    def add(self, x: Tensor, scale: float, training: bool, *, in_place: bool = False) -> Tensor:
+        """Return ``x + scale n`` with standard normals ``n`` of its own for every element.
+
+        Args:
+            x: The tensor to be noised.
+            scale: The standard deviation.
+            training: Whether the key is one of training.
+            in_place: Whether ``x`` may be written over: nothing else reads it, neither now nor in a backward pass.
+        """
+        if not _is_plain(x):
+            return torch.add(x, self.normal(x, training), alpha=scale)
+        key = self.next_key(training)
+        if not in_place:
+            x = x.clone()
+        add_normal_(x.detach(), key, scale)
+        return x
+
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float, training: bool, *, in_place: bool = False) -> Tensor:
+        """Return ``x + scale factor n``; the backward pass draws ``n`` again instead of keeping it.
+
+        Args:
+            x: The tensor to be noised.
+            factor: What the standard deviation is proportional to, with the shape and type of ``x``.
+            scale: The constant of proportion.
+            training: Whether the key is one of training.
+            in_place: Whether ``x`` may be written over: nothing else reads it, neither now nor in a backward pass.
+        """
+        if not _is_plain(x) or not _is_plain(factor) or x.shape != factor.shape or x.dtype != factor.dtype:
+            return torch.addcmul(x, factor, self.normal(x, training), value=scale)
+        key = self.next_key(training)
+        if not (torch.is_grad_enabled() and (x.requires_grad or factor.requires_grad)):
+            return addcmul_normal(x, factor, key, scale, in_place=in_place)
+        in_place = in_place and not (x.is_leaf or x._is_view())
+        result: Tensor = _AddcmulNormal.apply(x, factor, key, scale, in_place)  # type: ignore[no-untyped-call]
+        return result
 
     def next_key(self, training: bool) -> bytes:
         """Return a key that was not used before."""
@@ -156,6 +188,49 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Whether ``x`` is memory to write to now: nothing compiles, traces, exports or transforms the call."""
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch.compiler.is_exporting()
+        and torch._C._get_tracing_state() is None
+        and not _in_a_transform()
+    )
+
+
+class _AddcmulNormal(torch.autograd.Function):
+    """``x + scale factor n(key)``, which keeps the key for the backward pass, and not the numbers."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Tensor, key: bytes, scale: float, in_place: bool) -> Tensor:
+        ctx.key, ctx.scale, ctx.strides = key, scale, x.stride()
+        if in_place:
+            ctx.mark_dirty(x)
+        return addcmul_normal(x, factor, key, scale, in_place=in_place)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        towards = None
+        if ctx.needs_input_grad[1]:
+            towards = _MulNormal.apply(gradient, ctx.key, ctx.scale, ctx.strides)  # type: ignore[no-untyped-call]
+        return gradient, towards, None, None, None
+
+
+class _MulNormal(torch.autograd.Function):
+    """``scale x n(key)``, linear in ``x``: its own derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, key: bytes, scale: float, strides: tuple[int, ...]) -> Tensor:
+        ctx.key, ctx.scale, ctx.strides = key, scale, strides
+        return mul_normal(x, key, scale, strides)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        again = _MulNormal.apply(gradient, ctx.key, ctx.scale, ctx.strides)  # type: ignore[no-untyped-call]
+        return again, None, None, None
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -186,7 +261,7 @@ def _normal_of(
     """A draw like :func:`_normal`, in compiled networks, of a tensor that need not be there yet."""
     source = _sources.get(int(card)) or NoiseSource()  # a compiled graph may outlive the model it came from
     like = torch.empty_strided(size, stride, dtype=dtype, device=device)
-    return standard_normal(like, source.next_key(training), compiled=True)
+    return standard_normal(like, source.next_key(training))
 
 
 torch.library.register_fake(
@@ -198,27 +273,25 @@ torch.library.register_fake(
 
 
 @torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
-def _normal(like: Tensor, ticket: Tensor, handle: int, training: bool, compiled: bool) -> Tensor:
+def _normal(like: Tensor, ticket: Tensor, handle: int, training: bool) -> Tensor:
     """A draw that compilers can neither look into nor repeat, fold or drop."""
     source = _sources.get(handle) or NoiseSource()  # a traced graph may outlive the model it came from
-    return standard_normal(like, source.next_key(training), compiled)
+    return standard_normal(like, source.next_key(training))
 
 
 @_normal.register_fake
-def _(like: Tensor, ticket: Tensor, handle: int, training: bool, compiled: bool) -> Tensor:
+def _(like: Tensor, ticket: Tensor, handle: int, training: bool) -> Tensor:
     return torch.empty_like(like)
 
 
 @_normal.register_vmap
-def _(
-    info: Any, in_dims: Any, like: Tensor, ticket: Tensor, handle: int, training: bool, compiled: bool
-) -> tuple[Tensor, Any]:
+def _(info: Any, in_dims: Any, like: Tensor, ticket: Tensor, handle: int, training: bool) -> tuple[Tensor, Any]:
     if info.randomness != "different":
         raise UsageError(
             f"vmap(randomness={info.randomness!r}) cannot give every example its own noise; say "
             "randomness='different'."
         )
-    return _normal(like, torch.empty(0), handle, training, compiled), in_dims[0]
+    return _normal(like, torch.empty(0), handle, training), in_dims[0]
 
 
 def _exported_normal(like: Tensor) -> Tensor:
@@ -230,75 +303,3 @@ def _exported_normal(like: Tensor) -> Tensor:
     noise = torch.randn_like(like)
     _, positive = torch.native_dropout(noise, 0.5, True)
     return torch.where(positive, noise, -noise)
-
-
-def standard_normal(like: Tensor, key: bytes, compiled: bool = False) -> Tensor:
-    """Draw standard normals shaped like ``like``: a pure function of the arguments and the device's kind.
-
-    ``compiled`` draws them faster, and draws others, where there is a compiler: for networks that are compiled.
-
-    >>> a, b = (standard_normal(torch.empty(3), bytes([i] * 16)) for i in (0, 1))
-    >>> bool((a == b).any())
-    False
-    """
-    dtype = torch.float32 if like.dtype.itemsize < 4 else like.dtype
-    # In the order of memory: torch fills a tensor with other strides, such as channels_last, seven times slower.
-    strides = torch.empty_like(like, device="meta").stride()
-    if compiled and dtype == torch.float32 and like.device.type == "cpu" and has_compiler():
-        flat = _compiled(like.numel(), key)
-    else:
-        flat = torch.empty(like.numel(), dtype=dtype, device=like.device)
-        _fill(flat, key)
-    return flat.as_strided(like.shape, strides).to(like.dtype)
-
-
-def _compiled(count: int, key: bytes) -> Tensor:
-    words = torch.frombuffer(bytearray(key), dtype=torch.int32)
-    with torch.no_grad():
-        return compiled_normals()(words, -(-count // 4))[:count]
-
-
-def _fill(flat: Tensor, key: bytes) -> None:
-    if flat.device.type == "cpu":
-        _fill_in_threads(flat, key)
-    else:
-        flat.normal_(generator=keyed_generator(key, flat.device))
-
-
-def _fill_in_threads(flat: Tensor, key: bytes) -> None:
-    """Fill chunk by chunk, each from a key of its own, so that the numbers do not depend on the number of threads."""
-    chunks = torch.split(flat, CHUNK)
-    if len(chunks) == 1 or torch.get_num_threads() == 1:
-        for index, chunk in enumerate(chunks):
-            _fill_chunk(chunk, derive_key(key, index))
-    else:
-        keys = [derive_key(key, index) for index in range(len(chunks))]
-        list(_thread_pool(os.getpid(), torch.get_num_threads()).map(_fill_chunk, chunks, keys))
-
-
-@lru_cache(maxsize=1)
-def _thread_pool(pid: int, threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="resperturb-noise")
-
-
-def _fill_chunk(chunk: Tensor, key: bytes) -> None:
-    # A thread does not inherit the mode of its caller, and only inference mode may write to its tensors.
-    with torch.no_grad(), torch.inference_mode(chunk.is_inference()):
-        chunk.normal_(generator=keyed_generator(key))
-
-
-def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Generator:
-    """Make a generator whose whole state follows from ``key``; seeding one on the CPU would keep 32 bits only.
-
-    >>> one, other = (torch.rand(1, generator=keyed_generator(bytes([i] * 16))) for i in (0, 1))
-    >>> bool(one == other)
-    False
-    """
-    if device is not None and device.type != "cpu":
-        return torch.Generator(device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
-    generator = torch.Generator()
-    state = generator.get_state()
-    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
-    # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
-    state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
-    return generator.set_state(state)

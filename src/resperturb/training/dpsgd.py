@@ -20,7 +20,7 @@ from torch import Tensor
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.files import plain
-from resperturb.noise.source import derive_key, keyed_generator
+from resperturb.noise import derive_key, keyed_generator
 from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdGuarantee, calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.guarantee import Assumption
 from resperturb.privacy.schedule import Schedule, schedule

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
-from resperturb.noise.threefry import has_compiler
+from resperturb.noise import has_compiler
 from resperturb.perturbation import seeded_predictions
 
 # Compiling takes some ten seconds; so many answers win them back.

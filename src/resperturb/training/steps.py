@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models.build import build
-from resperturb.noise.source import derive_key, keyed_generator
-from resperturb.noise.threefry import has_compiler
+from resperturb.noise import derive_key, has_compiler, keyed_generator
 from resperturb.perturbation import perturb
 from resperturb.training.augment import crop_and_flip
 from resperturb.training.batchnorm import share_statistics

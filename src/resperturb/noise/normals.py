@@ -1,0 +1,173 @@
+"""Standard normals as pure functions of a 128-bit key, and the sums they are used in.
+
+On the processor the numbers come from the kernel (AES in counter mode, Box-Muller) or, without a compiler and in
+double precision, from numpy's ziggurat over SFC64 with a whole state made from the key. Other devices do Box-Muller
+in double precision over 63 random bits of torch's own generator there.
+
+**What is cut off.** A normal that a computer draws has no value beyond some bound, and what a noisy record shows
+there its neighbour cannot show. Couple each number with the exact normal that has the same leading random bits: they
+are the same up to rounding unless the exact one's radius lies in the last cell of the uniform number behind it, which
+has probability 2^-95 in the kernel and 2^-63 on other devices. (The ziggurat's tail ends beyond 12 standard
+deviations, with less than 2^-100 left.) So ``d`` numbers are within total variation ``d TAIL_PROBABILITY`` of exact
+ones, and what is (epsilon, delta)-private with exact ones is so with :func:`tail_delta` added to delta. The rounding
+of all floats is not counted, nor are exported graphs, which draw from their runtime.
+"""
+
+import hashlib
+import math
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from resperturb.noise.kernel import kernel, thread_pool
+
+TAIL_PROBABILITY = 2.0**-63
+_CHUNK = 1 << 18
+
+
+def tail_delta(numbers: float, epsilon: float) -> float:
+    """Return what the cut-off tails of ``numbers`` normals add to the delta of a guarantee with ``epsilon``.
+
+    If a mechanism M is (epsilon, delta)-private and M' is within total variation t of it on every input, then
+    ``P(M'(x) in S) <= P(M(x) in S) + t <= e^epsilon P(M(y) in S) + delta + t <= e^epsilon P(M'(y) in S) + delta +
+    (1 + e^epsilon) t``.
+
+    Args:
+        numbers: How many normals noise one record, over all the times it is used.
+        epsilon: The epsilon of the guarantee.
+
+    Returns:
+        The addition to delta, at most 1.
+
+    >>> f"{tail_delta(3 * 32 * 32, epsilon=8.0):.1e}"
+    '9.9e-13'
+    """
+    if numbers <= 0:
+        return 0.0
+    exponent = math.log(numbers) + math.log(TAIL_PROBABILITY) + epsilon + math.log1p(math.exp(-epsilon))
+    return math.exp(min(0.0, exponent))
+
+
+def standard_normal(like: Tensor, key: bytes) -> Tensor:
+    """Draw standard normals with the shape, type, device and memory layout of ``like``.
+
+    A pure function of the key and the layout, on machines whose processors have a kernel or on those that have none.
+
+    >>> a, b = (standard_normal(torch.empty(3), bytes([i] * 16)) for i in (0, 1))
+    >>> bool((a == b).any())
+    False
+    """
+    # In the order of memory, whatever the strides are.
+    strides = torch.empty_like(like, device="meta").stride()
+    if like.device.type == "cpu":
+        flat = _on_processor(like.numel(), key, double=like.dtype == torch.float64)
+    else:
+        flat = _on_device(like.numel(), key, like.device)
+    return flat.to(like.dtype).as_strided(like.shape, strides)
+
+
+def add_normal_(x: Tensor, key: bytes, scale: float) -> Tensor:
+    """Compute ``x += scale n`` with ``n = standard_normal(x, key)``, in one pass over memory where there is a kernel.
+
+    Autograd does not see it, and need not: the derivative of a sum with a constant is one.
+    """
+    loaded = _kernel_for(x)
+    if loaded is not None:
+        loaded.add(key, x.numel(), scale, x.data_ptr())
+        return x
+    with torch.no_grad():
+        return x.add_(standard_normal(x, key), alpha=scale)
+
+
+def addcmul_normal(x: Tensor, factor: Tensor, key: bytes, scale: float, *, in_place: bool = False) -> Tensor:
+    """Return ``x + scale factor n`` with ``n = standard_normal(x, key)``, without a gradient."""
+    with torch.no_grad():
+        loaded = _kernel_for(x, factor)
+        if loaded is None:
+            noise = standard_normal(x, key)
+            return x.addcmul_(factor, noise, value=scale) if in_place else x.addcmul(factor, noise, value=scale)
+        out = x if in_place else x.clone()
+        loaded.addcmul(key, x.numel(), scale, factor.data_ptr(), out.data_ptr())
+        return out
+
+
+def mul_normal(x: Tensor, key: bytes, scale: float, strides: tuple[int, ...]) -> Tensor:
+    """Return ``scale x n`` with the ``n`` of a tensor with the shape of ``x`` and these ``strides``."""
+    with torch.no_grad():
+        laid_out = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
+        loaded = _kernel_for(laid_out)
+        if loaded is None:
+            return torch.mul(x, standard_normal(laid_out, key)).mul_(scale)
+        if x.stride() != strides:
+            x = torch.empty_like(laid_out).copy_(x)
+        loaded.mul(key, x.numel(), scale, x.data_ptr(), laid_out.data_ptr())
+        return laid_out
+
+
+def _kernel_for(first: Tensor, *others: Tensor) -> Any:
+    """The kernel, if it can go through these tensors as if they were flat memory."""
+    dense = torch.ops.aten.is_non_overlapping_and_dense(first)
+    same = all(t.stride() == first.stride() and t.shape == first.shape for t in others)
+    fit = all(t.dtype == torch.float32 and t.device.type == "cpu" and not t.is_neg() for t in (first, *others))
+    return kernel() if dense and same and fit else None
+
+
+def _on_processor(count: int, key: bytes, double: bool) -> Tensor:
+    flat = torch.empty(count, dtype=torch.float64 if double else torch.float32)
+    loaded = None if double else kernel()
+    if loaded is not None:
+        loaded.fill(key, count, flat.data_ptr())
+        return flat
+    array: Any = flat.numpy()
+    starts = range(0, count, _CHUNK)
+
+    def fill(start: int) -> None:
+        # Each chunk has a generator of its own, so that the number of threads does not change the numbers.
+        size = min(_CHUNK, count - start)
+        array[start : start + size] = _sfc64(key, start // _CHUNK).standard_normal(size)
+
+    if len(starts) <= 1 or torch.get_num_threads() == 1:
+        for start in starts:
+            fill(start)
+    else:
+        list(thread_pool(os.getpid(), torch.get_num_threads()).map(fill, starts))
+    return flat
+
+
+def _sfc64(key: bytes, chunk: int) -> np.random.Generator:
+    """A generator whose whole state is a hash of the key and the chunk."""
+    bits = np.random.SFC64(0)
+    state: Any = bits.state
+    digest = hashlib.shake_256(key + chunk.to_bytes(8, "little")).digest(32)
+    state["state"]["state"] = np.frombuffer(digest, dtype=np.uint64).copy()
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+def _on_device(count: int, key: bytes, device: torch.device) -> Tensor:
+    """Box-Muller in double precision, from 63-bit numbers of the device's own generator."""
+    generator = keyed_generator(key, device)
+    words = torch.empty(2, -(-count // 2), dtype=torch.int64, device=device).random_(generator=generator)
+    uniform = (words.double() + 0.5) * 2.0**-63
+    radius, angle = torch.sqrt(-2 * torch.log(uniform[0])), (2 * math.pi) * uniform[1]
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:count]
+
+
+def keyed_generator(key: bytes, device: torch.device | None = None) -> torch.Generator:
+    """Make a generator whose whole state follows from ``key``; seeding one on the CPU would keep 32 bits only.
+
+    >>> one, other = (torch.rand(1, generator=keyed_generator(bytes([i] * 16))) for i in (0, 1))
+    >>> bool(one == other)
+    False
+    """
+    if device is not None and device.type != "cpu":
+        return torch.Generator(device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
+    generator = torch.Generator()
+    state = generator.get_state()
+    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
+    # The Mersenne Twister's 624 words, each in eight bytes, after the seed and two counters.
+    state[24 : 24 + 624 * 8].view(torch.int64).copy_(words.to(torch.int64) & 0xFFFFFFFF)
+    return generator.set_state(state)

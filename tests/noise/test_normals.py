@@ -1,0 +1,268 @@
+"""That the normals of every sampler are normals, whatever the key, and that nothing ties their streams together."""
+
+import math
+import os
+from functools import cache
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from resperturb.noise import kernel as kernels
+from resperturb.noise import normals
+from resperturb.noise.kernel import Kernel, has_compiler, kernel
+from resperturb.noise.normals import (
+    TAIL_PROBABILITY,
+    add_normal_,
+    addcmul_normal,
+    mul_normal,
+    standard_normal,
+    tail_delta,
+)
+
+COUNT = 1 << 22
+needs_kernel = pytest.mark.skipif(kernel() is None, reason="no C++ compiler, or no AES instructions here")
+SAMPLERS = [pytest.param("kernel", marks=needs_kernel), "numpy", "device"]
+# Under the key 5 the radius of this pair is drawn from this word, which a search found.
+RARE_PAIR = (5_921_359, 145)
+# Each test would fail by bad luck with some other key once in about ten thousand keys.
+SIGMAS = 4.5
+
+
+@cache
+def drawn(sampler: str, key: int, count: int = COUNT) -> np.ndarray:
+    secret = key.to_bytes(16, "little")
+    if sampler == "device":
+        # A generator on a GPU keeps 63 bits of a key; here it is the processor's, which has all of them.
+        return normals._on_device(count, secret, torch.device("cpu")).numpy()
+    with pytest.MonkeyPatch.context() as patch:
+        if sampler == "numpy":
+            patch.setattr(normals, "kernel", lambda: None)
+        return standard_normal(torch.empty(count), secret).numpy().astype(np.float64)
+
+
+def loaded() -> Kernel:
+    found = kernel()
+    assert found is not None
+    return found
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("key", "plain", "expected"),
+    [  # FIPS 197, appendices B and C.1, and SP 800-38A F.5.1, the four blocks of CTR-AES128
+        ("2b7e151628aed2a6abf7158809cf4f3c", "3243f6a8885a308d313198a2e0370734", "3925841d02dc09fbdc118597196a0b32"),
+        ("000102030405060708090a0b0c0d0e0f", "00112233445566778899aabbccddeeff", "69c4e0d86a7b0430d8cdb78070b4c55a"),
+        ("2b7e151628aed2a6abf7158809cf4f3c", "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", "ec8cdf7398607cb0f2d21675ea9ea1e4"),
+        ("2b7e151628aed2a6abf7158809cf4f3c", "f0f1f2f3f4f5f6f7f8f9fafbfcfdff00", "362b7c3c6773516318a077d7fc5073ae"),
+        ("2b7e151628aed2a6abf7158809cf4f3c", "f0f1f2f3f4f5f6f7f8f9fafbfcfdff01", "6a2cc3787889374fbeb4c81b17ba6c44"),
+        ("2b7e151628aed2a6abf7158809cf4f3c", "f0f1f2f3f4f5f6f7f8f9fafbfcfdff02", "e89c399ff0f198c6d40a31db156cabfe"),
+    ],
+)
+def test_the_cipher_is_aes(key: str, plain: str, expected: str) -> None:
+    assert loaded().words(bytes.fromhex(key), bytes.fromhex(plain)).hex() == expected
+
+
+@needs_kernel
+def test_the_kernel_computes_box_muller_of_the_ciphers_words() -> None:
+    key, tile = bytes(range(16)), 3
+    blocks = (loaded().words(key, (256 * tile + i).to_bytes(16, "little")) for i in range(256))
+    words = np.frombuffer(b"".join(blocks), dtype=np.uint32).astype(np.int64)
+    radius = np.sqrt(-2 * np.log(((words[:512] >> 1) + 0.5) / 2**31))
+    turn = words[512:]
+    # Two bits pick one of four axes, thirty an angle within 45 degrees of it.
+    within = (turn & 0x3FFFFFFF).astype(float)
+    within = np.where(within >= 2**29, within - 2**30, within) * (math.pi / 4) / 2**29
+    angle = within + (math.pi / 2) * ((turn >> 30) & 1) + math.pi * (turn >> 31)
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    found = standard_normal(torch.empty(1024 * (tile + 1)), key)[-1024:].numpy()
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+
+
+@needs_kernel
+def test_a_radius_that_begins_with_many_zeros_takes_64_more_bits() -> None:
+    key = (5).to_bytes(16, "little")
+    pair, word = RARE_PAIR
+    tile, place = divmod(pair, 512)
+    block = loaded().words(key, (256 * tile + place // 4).to_bytes(16, "little"))
+    assert int.from_bytes(block[4 * (place % 4) :][:4], "little") == word < 256
+    more = loaded().words(key, (16 * pair).to_bytes(8, "little") + (1).to_bytes(8, "little"))
+    low = int.from_bytes(more[:4], "little") * 2**32 + int.from_bytes(more[4:8], "little")
+    uniform = (mpmath.mpf((word >> 1) << 64) + low + mpmath.mpf(1) / 2) / mpmath.mpf(2) ** 95
+    out = torch.empty(1024)
+    loaded()._fill(key, tile, 1024, out.data_ptr())
+    radius = math.hypot(float(out[place]), float(out[512 + place]))
+    assert radius == pytest.approx(float(mpmath.sqrt(-2 * mpmath.log(uniform))), rel=1e-6)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_moments_are_those_of_a_normal(sampler: str) -> None:
+    z = drawn(sampler, 1)
+    # The p-th power of a standard normal has mean m_p = (p-1)!! (0 if p is odd) and variance m_2p - m_p^2.
+    for power in range(1, 7):
+        mean, square = (float(stats.norm.moment(order)) for order in (power, 2 * power))
+        assert abs(np.mean(z**power) - mean) < SIGMAS * np.sqrt((square - mean**2) / z.size)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_distribution_is_normal_by_kolmogorov_and_smirnov(sampler: str) -> None:
+    assert stats.kstest(drawn(sampler, 1)[:2_000_000], "norm").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_tails_are_as_heavy_as_they_should_be_to_five_sigma(sampler: str) -> None:
+    z = np.concatenate([drawn(sampler, key) for key in (1, 2, 3)])
+    for side in (z, -z):
+        for beyond in (3.0, 4.0, 4.5, 5.0):
+            expected = stats.norm.sf(beyond) * z.size
+            assert stats.binomtest(int((side > beyond).sum()), z.size, expected / z.size).pvalue > 1e-5
+    assert np.abs(z).max() > 5.0
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_numbers_are_not_correlated_at_any_distance_that_the_sampler_knows(sampler: str) -> None:
+    z = drawn(sampler, 1)
+    # Neighbours, the lanes of a vector, the halves of a tile, tiles, the parts of a thread, the halves of a draw.
+    for lag in (1, 2, 3, 4, 8, 16, 512, 1024, 1 << 17, 1 << 18, COUNT // 2):
+        for f in (lambda x: x, np.square, np.abs):
+            a, b = f(z[:-lag]), f(z[lag:])
+            assert abs(np.corrcoef(a, b)[0, 1]) < SIGMAS / np.sqrt(a.size)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_keys_that_differ_in_one_bit_have_nothing_in_common(sampler: str) -> None:
+    count = 1 << 18
+    z = drawn(sampler, 1, count)
+    for bit in (0, 31, 32, 63, 64, 95, 96, 127):
+        other = drawn(sampler, 1 ^ (1 << bit), count)
+        assert abs(np.corrcoef(z, other)[0, 1]) < SIGMAS / np.sqrt(count)
+        assert (z == other).mean() < 1e-5
+
+
+@pytest.mark.parametrize("sampler", ["kernel", "numpy"])
+@pytest.mark.parametrize("count", [1, 1023, 1025, 700_003])
+def test_the_number_of_threads_does_not_change_the_numbers(sampler: str, count: int) -> None:
+    if sampler == "kernel" and kernel() is None:
+        pytest.skip("no kernel here")
+    drawn.cache_clear()
+    one = drawn(sampler, 7, count)
+    threads = torch.get_num_threads()
+    drawn.cache_clear()
+    torch.set_num_threads(3)
+    try:
+        assert np.array_equal(drawn(sampler, 7, count), one)
+        assert np.array_equal(drawn(sampler, 7, 2 * count)[: count // 1024 * 1024], one[: count // 1024 * 1024])
+    finally:
+        torch.set_num_threads(threads)
+        drawn.cache_clear()
+
+
+def test_double_precision_is_drawn_in_double_precision() -> None:
+    z = standard_normal(torch.empty(1000, dtype=torch.float64), bytes(16))
+    assert (z != z.float().double()).all()
+
+
+# The sums that the numbers are used in
+
+LAYOUTS = [
+    torch.zeros(3, 1000),
+    torch.zeros(2, 8, 20, 20).to(memory_format=torch.channels_last),
+    torch.zeros(8, 500).t(),
+    torch.zeros(5, dtype=torch.float64),
+    torch.zeros(()),
+    torch.zeros(0, 4),
+]
+
+
+@pytest.mark.parametrize("like", LAYOUTS, ids=lambda like: f"{tuple(like.shape)}{like.dtype}")
+@pytest.mark.parametrize("with_kernel", [True, False])
+def test_sums_use_the_numbers_of_the_key(
+    like: torch.Tensor, with_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_kernel:
+        monkeypatch.setattr(normals, "kernel", lambda: None)
+    torch.manual_seed(0)
+    key = bytes(range(16))
+    x, factor = torch.randn_like(like), torch.randn_like(like)
+    noise = standard_normal(x, key)
+    added = x.clone()
+    assert add_normal_(added, key, 0.5).data_ptr() == added.data_ptr()
+    torch.testing.assert_close(added, x + 0.5 * noise)
+    torch.testing.assert_close(addcmul_normal(x, factor, key, 0.5), x + 0.5 * factor * noise)
+    torch.testing.assert_close(mul_normal(x, key, 0.5, x.stride()), 0.5 * x * noise)
+    other = x.clone()
+    assert addcmul_normal(other, factor, key, 0.5, in_place=True) is other
+    torch.testing.assert_close(other, x + 0.5 * factor * noise)
+
+
+def test_tensors_with_holes_or_different_layouts_get_the_same_numbers_as_any() -> None:
+    key = bytes(16)
+    x = torch.zeros(4, 6)[:, ::2]
+    torch.testing.assert_close(add_normal_(x, key, 2.0), 2 * standard_normal(x, key))
+    base, factor = torch.zeros(2, 3, 4, 4), torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    torch.testing.assert_close(addcmul_normal(base, factor, key, 1.0), factor * standard_normal(base, key))
+    torch.testing.assert_close(
+        mul_normal(factor, key, 1.0, base.stride()), factor * standard_normal(base, key), check_stride=False
+    )
+
+
+# What is cut off
+
+
+def test_what_the_tail_adds_to_delta() -> None:
+    assert TAIL_PROBABILITY == 2.0**-63
+    exact = 3072 * (1 + mpmath.exp(8)) * mpmath.mpf(2) ** -63
+    assert tail_delta(3072, epsilon=8.0) == pytest.approx(float(exact), rel=1e-12)
+    assert tail_delta(0, 8.0) == 0.0
+    assert tail_delta(3072, 0.0) == pytest.approx(2 * 3072 * 2.0**-63)
+    assert tail_delta(1, math.inf) == tail_delta(1, 1e6) == 1.0
+
+
+# Where the kernel is kept
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler here")
+def test_what_is_compiled_is_kept_where_only_its_owner_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = kernels._built()
+    assert tmp_path in path.parents
+    assert path.stat().st_mode & 0o022 == path.parent.stat().st_mode & 0o022 == 0
+    written = path.stat().st_mtime_ns
+    assert kernels._built() == path
+    assert path.stat().st_mtime_ns == written
+    path.chmod(0o777)  # somebody else may have written to it
+    kernels._built()
+    assert path.stat().st_mtime_ns != written
+    path.parent.chmod(0o777)
+    assert tmp_path not in kernels._built().parents
+    path.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_without_a_working_compiler_there_is_no_kernel_and_there_is_noise(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernels.has_compiler.cache_clear()
+    kernels.kernel.cache_clear()
+    try:
+        assert kernels.kernel() is None
+        assert standard_normal(torch.empty(100), bytes(16)).std() > 0.5
+    finally:
+        monkeypatch.undo()
+        kernels.has_compiler.cache_clear()
+        kernels.kernel.cache_clear()
+
+
+def test_a_home_that_cannot_be_written_to_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    folder = kernels._cache_folder()
+    assert folder.is_dir()
+    assert os.stat(folder).st_mode & 0o077 == 0
