@@ -577,21 +577,55 @@ def test_a_junction_that_adds_no_tensors_is_refused_when_it_runs() -> None:
         model(torch.ones(2, dtype=torch.int64))
 
 
-# What a rewritten method still is
+# Only the instance that is perturbed is changed
 
 
-def test_the_method_stays_what_it_was() -> None:
-    before = inspect.signature(Decorated.forward), Decorated.forward, Decorated.forward.__wrapped__  # type: ignore[attr-defined]
-    model = Decorated()
-    bound = model.forward  # somebody may have kept it before
+def test_no_other_instance_ever_runs_changed_code() -> None:
+    other, model = Decorated(), Decorated()
+    function = Decorated.forward.__wrapped__  # type: ignore[attr-defined]
+    class_before, names_before, code_before = dict(vars(Decorated)), set(globals()), function.__code__
     rp.perturb(model, rp.Additive(gamma=0.5, input_std=0.0))
-    after = inspect.signature(Decorated.forward), Decorated.forward, Decorated.forward.__wrapped__  # type: ignore[attr-defined]
-    assert before == after
-    assert type(model) is Decorated
-    assert "x + factor * self.f(x)" in inspect.getsource(Decorated.forward.__wrapped__)  # type: ignore[attr-defined]
+    assert dict(vars(Decorated)) == class_before
+    assert set(globals()) == names_before
+    assert function.__code__ is code_before
+    assert type(other) is Decorated
+    for fresh in (other, Decorated()):
+        assert fresh.forward.__func__.__wrapped__.__code__ is code_before  # type: ignore[attr-defined]
     x = torch.zeros(2, WIDTH)
-    assert not bound(x).equal(bound(x))
     assert not model(x, factor=2.0).equal(model(x, factor=2.0))
+
+
+def test_a_perturbed_instance_is_still_one_of_its_class() -> None:
+    model = rp.perturb(Decorated(), rp.Additive(gamma=0.5, input_std=0.0))
+    assert isinstance(model, Decorated)
+    assert type(model).__name__ == "Decorated"
+    assert type(model).__qualname__ == Decorated.__qualname__
+    assert repr(model) == repr(Decorated())
+    assert inspect.signature(model.forward) == inspect.signature(Decorated().forward)
+    again = rp.perturb(Decorated(), rp.Additive(gamma=0.1))
+    assert type(again) is type(model), "one class for all instances that are perturbed alike"
+
+
+class SuperPlain(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class SuperTwice(SuperPlain):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.f(x)
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_sum_that_super_reaches_is_noised() -> None:
+    x = torch.randn(3, WIDTH)
+    model = rp.perturb(SuperPlain(), rp.Additive(gamma=0.5, input_std=0.0))
+    torch.testing.assert_close(model(x), 2 * (x + model.f(x) + 0.5 * known_noise(x)))
+    model = rp.perturb(SuperTwice(), rp.Additive(gamma=0.5, input_std=0.0), targets="*")
+    inner = 2 * (x + model.f(x) + 0.5 * known_noise(x))
+    torch.testing.assert_close(model(x), inner + model.f(x) + 0.5 * known_noise(x))
+    again = copy.deepcopy(model)
+    torch.testing.assert_close(again(x), model(x))
 
 
 def test_errors_in_a_rewritten_method_point_at_its_source() -> None:

@@ -1,12 +1,13 @@
 """Where shortcut and branch meet: the places of a network that the noise goes to.
 
-Blocks of this package end their sum with :func:`join`. In other people's networks the sums are found in the source of
-their methods (:mod:`resperturb.perturbation.sums`), and those methods are made to call :func:`add` for them.
-Unperturbed, both are plain sums; a perturbed model has a :class:`Slot` there. Nothing is wrapped, and the
-``state_dict`` stays as it was.
+Blocks of this package end their sum with :func:`join`, and are known by that alone. In other people's networks the
+sums are found in the source of their methods (:mod:`resperturb.perturbation.sums`), and a module that is perturbed
+gets methods that call :func:`junction_sum` for them. Unperturbed, both are plain sums; a perturbed module has a
+:class:`Slot` there. Nothing is wrapped, and the ``state_dict`` stays as it was.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from resperturb.errors import UsageError
-from resperturb.perturbation.sums import Side, find_sums
-from resperturb.perturbation.sums.rewrite import RewriteError, rewrite
+from resperturb.perturbation.sums import find_sums
+from resperturb.perturbation.sums.rewrite import Place, RewriteError, add_places, places_of
 
 _SLOTS = "_junction_noise"
 _JOIN = "join"
@@ -34,75 +35,94 @@ class HasJunction(nn.Module):
     has_shortcut: bool = True
 
 
-@dataclass(frozen=True)
-class Place:
-    """An addition in a method of somebody else's module, and the side of it that is the shortcut."""
-
-    owner: type
-    method: str
-    index: int
-    text: str
-    shortcut: Side | None
-
-    def arm(self) -> str:
-        """Make the method call :func:`add` here, and return the key that it calls it with."""
-        try:
-            return rewrite(self.owner, self.method, self.index, self.text, add)
-        except RewriteError as error:
-            raise UsageError(f"cannot put noise on {self.text!r}: {error}.") from error
-
-
 @dataclass
 class Slot:
-    """The noise at a junction, for blocks that :func:`join` (no place) or for a place in other people's methods."""
+    """The noise at a junction, for blocks that :func:`join` (no place) or for a place in other people's methods.
+
+    ``label`` tells the junctions of one module apart, and ``live`` is whether the module came there when it was
+    perturbed.
+    """
 
     noise: JunctionNoise
     place: Place | None
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.place is not None:
-            self.place.arm()  # this may be another process than the one that perturbed the model
+    label: str = ""
+    live: bool = True
 
 
 @dataclass(frozen=True)
 class Junction:
     """One place where shortcut and branch meet, by the name of the module that adds them.
 
-    ``text`` is the line of source that adds, ``problem`` says what is not understood about it (empty if nothing is),
-    and ``live`` whether this instance of the module ever comes there.
+    ``text`` is the line of source that adds, ``reason`` why it is a junction, ``problem`` what is not understood
+    about it (empty if nothing is), ``label`` what tells it from others of the module, and ``live`` whether this
+    instance of the module ever comes there.
     """
 
     name: str
     module: nn.Module
     has_shortcut: bool = True
     text: str = ""
+    reason: str = ""
     problem: str = ""
     live: bool = True
     place: Place | None = None
+    label: str = ""
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.text} ({self.problem or self.reason})"
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text}" if self.text else self.name
 
     @property
+    def key(self) -> str:
+        """What the module asks for the noise of this junction with."""
+        return _JOIN if self.place is None else self.place.key
+
+    @property
     def noise(self) -> JunctionNoise | None:
         """What perturbs this junction, if anything does."""
-        slots: dict[str, Slot] = getattr(self.module, _SLOTS, {})
-        if self.place is None:
-            slot = None if self.problem else slots.get(_JOIN)
-        else:
-            slot = next((slot for slot in slots.values() if slot.place == self.place), None)
+        slot = None if self.problem and self.place is None else _slot(self.module, self.key)
         return None if slot is None else slot.noise
 
-    def arm(self) -> str:
-        """Make the module ask for noise here, and return the key that it asks with."""
-        return _JOIN if self.place is None else self.place.arm()
-
     def set_noise(self, noise: JunctionNoise) -> None:
-        """Put noise here."""
-        slots = {**getattr(self.module, _SLOTS, {}), self.arm(): Slot(noise, self.place)}
-        setattr(self.module, _SLOTS, slots)
-        setattr(self.module, "__prepare_scriptable__", refuse_scripting)  # noqa: B010
+        """Put noise here.
+
+        Raises:
+            UsageError: The sum cannot be replaced.
+        """
+        set_noise([self], noise)
+
+
+class Junctions(list[Junction]):
+    """A list of junctions that prints one line for each: where it is, what it adds, and why it is one."""
+
+    def __repr__(self) -> str:
+        return "\n".join(repr(junction) for junction in self) or "no junctions"
+
+
+def set_noise(chosen: Sequence[Junction], noise: JunctionNoise) -> None:
+    """Put noise at all of these junctions, or, if one of them cannot be replaced, at none.
+
+    Raises:
+        UsageError: A sum cannot be replaced.
+    """
+    by_module: dict[int, list[Junction]] = {}
+    for junction in chosen:
+        by_module.setdefault(id(junction.module), []).append(junction)
+    for try_only in (True, False):
+        for group in by_module.values():
+            places = [junction.place for junction in group if junction.place is not None]
+            if places:
+                try:
+                    add_places(group[0].module, places, junction_sum, try_only=try_only)
+                except RewriteError as error:
+                    texts = ", ".join(repr(place.text) for place in places)
+                    raise UsageError(f"cannot put noise on {texts}: {error}.") from error
+    for junction in chosen:
+        slot = Slot(noise, junction.place, junction.label, junction.live)
+        setattr(junction.module, _SLOTS, {**getattr(junction.module, _SLOTS, {}), junction.key: slot})
+        setattr(junction.module, "__prepare_scriptable__", refuse_scripting)  # noqa: B010
 
 
 def refuse_scripting() -> None:
@@ -117,7 +137,9 @@ def join(module: nn.Module, shortcut: Tensor | None, branch: Tensor) -> Tensor:
     return total if slot is None else slot.noise(total, shortcut, module.training)
 
 
-def add(module: nn.Module, key: str, left: Any, right: Any, *, alpha: Any = 1, in_place: bool = False) -> Any:
+def junction_sum(
+    module: nn.Module, key: str, left: Any, right: Any, *, alpha: Any = 1, in_place: bool = False
+) -> Any:
     """Do an addition in a method of ``module``, with the noise of the junction if it is one.
 
     A sum in place stays one without noise. With noise it leaves both sides as they are, and its value has the type of
@@ -149,13 +171,33 @@ def _slot(module: nn.Module, key: str) -> Slot | None:
     return None if slots is None else slots.get(key)
 
 
-def slots_of(model: nn.Module) -> list[Slot]:
-    """List what perturbs ``model``, without looking for junctions."""
-    return [slot for module in model.modules() for slot in getattr(module, _SLOTS, {}).values()]
+def slots_of(model: nn.Module) -> list[tuple[str, nn.Module, Slot]]:
+    """List what perturbs ``model`` by the names of its junctions, without looking for junctions."""
+    return [
+        (_name(name, module, slot.label), module, slot)
+        for name, module in model.named_modules()
+        for slot in getattr(module, _SLOTS, {}).values()
+    ]
 
 
-def junctions(model: nn.Module) -> list[Junction]:
-    """List the junctions of ``model`` in the order of its modules.
+def is_reached(module: nn.Module, slot: Slot) -> bool:
+    """Whether the code that asks for the noise of a slot is still the one that the module runs."""
+    if slot.place is None:
+        return True
+    return slot.place in places_of(module) and not _shadowed(module, slot.place.method)
+
+
+def _shadowed(module: nn.Module, method: str) -> bool:
+    """Whether somebody put another method on the instance that does not lead to the one of its class."""
+    own = vars(module).get(method)
+    if own is None or getattr(own, "__func__", None) is getattr(type(module), method, None):
+        return False
+    kept = [value for value in vars(module).values() if getattr(value, "__self__", None) is module]
+    return all(getattr(value, "__func__", None) is not getattr(type(module), method, None) for value in kept)
+
+
+def junctions(model: nn.Module) -> Junctions:
+    """List the junctions of ``model`` in the order of its modules; printed, the list says why each is one.
 
     A module with several is named with what its branch goes through: ``encoder.layer.0:attention``.
 
@@ -163,37 +205,41 @@ def junctions(model: nn.Module) -> list[Junction]:
     >>> [junction.name for junction in junctions(models.build("resnet8", num_classes=10))]
     ['blocks.0', 'blocks.1', 'blocks.2']
     """
-    return [junction for junction in all_sums(model) if junction.live and not junction.problem]
+    return Junctions(junction for junction in all_sums(model) if junction.live and not junction.problem)
 
 
 def all_sums(model: nn.Module) -> list[Junction]:
     """List the junctions with what looks like one but is not understood, and with what this instance never runs."""
-    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+    names = {id(module): name for name, module in model.named_modules()}
     found: dict[int, list[tuple[str, Junction]]] = {}
     for module in model.modules():
         if isinstance(module, HasJunction):
-            own = Junction(names[id(module)], module, has_shortcut=module.has_shortcut)
+            own = Junction("", module, module.has_shortcut, "join(...)", "its class says so by HasJunction")
             found.setdefault(id(module), []).append(("", own))
     for s in find_sums(model):
         place = Place(s.owner, s.method, s.index, s.text, s.shortcut) if s.index is not None else None
         problem = s.problem if place is not None else s.problem or "it cannot be replaced"
-        junction = Junction(names[id(s.module)], s.module, True, s.text, problem, s.live, place)
+        junction = Junction("", s.module, True, s.text, s.reason, problem, s.live, place)
         found.setdefault(id(s.module), []).append((_largest(s.module, s.branch), junction))
-    return [named for module in model.modules() for named in _named(found.get(id(module), []))]
+    return [
+        replace(junction, label=label, name=_name(names[id(module)], module, label))
+        for module in model.modules()
+        for label, junction in _labelled(found.get(id(module), []))
+    ]
 
 
-def _named(found: list[tuple[str, Junction]]) -> list[Junction]:
+def _name(path: str, module: nn.Module, label: str) -> str:
+    name = path or type(module).__name__
+    return f"{name}:{label}" if label else name
+
+
+def _labelled(found: list[tuple[str, Junction]]) -> list[tuple[str, Junction]]:
     """Tell the junctions of one module apart."""
     live = [junction for _, junction in found if junction.live]
     if len(found) == 1 or (len(live) == 1 and found):
-        return [
-            j if j.live or len(found) == 1 else replace(j, name=f"{j.name}:{i}") for i, (_, j) in enumerate(found)
-        ]
+        return [("" if j.live or len(found) == 1 else str(i), j) for i, (_, j) in enumerate(found)]
     uses = Counter(label for label, junction in found if junction.live)
-    return [
-        replace(j, name=f"{j.name}:{label if label and j.live and uses[label] == 1 else i}")
-        for i, (label, j) in enumerate(found)
-    ]
+    return [(label if label and j.live and uses[label] == 1 else str(i), j) for i, (label, j) in enumerate(found)]
 
 
 def _largest(module: nn.Module, names: tuple[str, ...]) -> str:

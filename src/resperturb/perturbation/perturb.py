@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
-from resperturb.perturbation.junctions import Junction, all_sums, slots_of
+from resperturb.perturbation.junctions import Junction, all_sums, set_noise, slots_of
 from resperturb.perturbation.precision import added
 from resperturb.perturbation.strategy import STRATEGIES, Strategy, strategy_to_dict
 from resperturb.perturbation.sums import unreadable_modules
@@ -78,11 +78,11 @@ def perturb(
     if strategy.needs_shortcut:
         _check_shortcuts(strategy, chosen)
     source = NoiseSource(seed)
+    networks = networks_of(inner)
+    strategy.check(networks)
+    set_noise(chosen, StrategyNoise(strategy, source))
+    strategy.install(networks, source)
     for junction in chosen:
-        junction.arm()
-    strategy.install(networks_of(inner), source)
-    for junction in chosen:
-        junction.set_noise(StrategyNoise(strategy, source))
         if isinstance(junction.module, nn.TransformerEncoderLayer):
             junction.module.register_forward_pre_hook(_keep_slow_path)
     config: Any = getattr(inner, "config", None)
@@ -194,7 +194,7 @@ def networks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def _noises(model: nn.Module) -> list[StrategyNoise]:
-    return [slot.noise for slot in slots_of(model) if isinstance(slot.noise, StrategyNoise)]
+    return [slot.noise for _, _, slot in slots_of(model) if isinstance(slot.noise, StrategyNoise)]
 
 
 def strategy_of(model: nn.Module) -> Strategy | None:
@@ -210,7 +210,7 @@ def perturbed_junctions(model: nn.Module) -> list[str]:
     >>> perturbed_junctions(perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5), targets="*.2"))
     ['blocks.2']
     """
-    return [junction.name for junction in all_sums(model) if junction.live and junction.noise is not None]
+    return [name for name, _, slot in slots_of(model) if slot.live]
 
 
 def describe(model: nn.Module) -> dict[str, Any]:

@@ -100,12 +100,15 @@ class Strategy(ABC):
         """Whether :meth:`apply` changes anything; if not, nothing is drawn."""
         return self.is_noisy
 
-    def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:  # noqa: B027
-        """Put noise where there is no junction, such as on the input; the junctions are not its business.
+    def check(self, networks: Sequence[nn.Module]) -> None:  # noqa: B027
+        """Make sure that :meth:`install` has where to put the noise.
 
         Raises:
-            UsageError: These networks have no place for it. None of them has been changed then.
+            UsageError: These networks have no place for it.
         """
+
+    def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:  # noqa: B027
+        """Put noise where there is no junction, such as on the input; the junctions have theirs already."""
 
     def lost(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[str]:
         """Say what of :meth:`install` is no longer there, one phrase each."""

@@ -64,6 +64,12 @@ class Multiplicative(Strategy):
             shortcut = torch.where(shortcut < 0, -magnitude, magnitude)
         return torch.addcmul(total, shortcut, noise, value=self.gamma)
 
+    def check(self, networks: Sequence[nn.Module]) -> None:
+        """Refuse networks without a linear layer to noise."""
+        if self.output_std:
+            for network in networks:
+                last_linear(network)
+
     def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
         """Noise the outputs of the last linear layer of every network."""
         if self.output_std:

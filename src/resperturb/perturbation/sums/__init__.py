@@ -11,6 +11,7 @@ from dataclasses import replace
 from torch import nn
 
 from resperturb.perturbation.sums.reader import Found, Reader, is_torch
+from resperturb.perturbation.sums.rewrite import class_of
 from resperturb.perturbation.sums.source import plain_function, source_of
 from resperturb.perturbation.sums.verdict import Side
 
@@ -29,15 +30,15 @@ def unreadable_modules(model: nn.Module) -> list[nn.Module]:
 def _can_be_read(module: nn.Module) -> bool:
     if next(module.parameters(), None) is None:
         return True
-    function = plain_function(type(module).forward)
-    own = vars(module).get("forward", type(module).forward)  # somebody may have put another one on the instance
+    function = plain_function(class_of(module).forward)
+    own = vars(module).get("forward", class_of(module).forward)  # somebody may have put another one on the instance
     return function is not None and source_of(function) is not None and plain_function(own) is function
 
 
 def _is_to_be_read(module: nn.Module) -> bool:
     """Whether a module is somebody's own; what torch defines has no junctions, except for its transformers."""
     own = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
-    return own or not is_torch(type(module).forward)
+    return own or not is_torch(class_of(module).forward)
 
 
 def find_sums(model: nn.Module) -> list[Found]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from resperturb.perturbation.sums.rewrite import class_of
 from resperturb.perturbation.sums.source import Source, plain_function, source_of
 from resperturb.perturbation.sums.values import (
     BRANCH,
@@ -87,6 +88,7 @@ class Found:
     problem: str
     branch: tuple[str, ...]
     live: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Reader:
 
     def read(self, module: nn.Module) -> None:
         """Read ``module.forward`` by itself, with a tensor for every argument."""
-        function = plain_function(type(module).forward)
+        function = plain_function(class_of(module).forward)
         if function is not None and source_of(function) is not None:
             names = list(inspect.signature(function).parameters)[1:]
             arguments = {name: Value({next(self.tensors): Path()}, name=name) for name in names}
@@ -143,7 +145,7 @@ class Reader:
         if isinstance(target, _Closure):
             return self.run(target.scope, target.node, target.names, arguments, keywords)
         if isinstance(target, MethodType) and isinstance(target.__self__, nn.Module):
-            if plain_function(target) is plain_function(type(target.__self__).forward):
+            if plain_function(target) is plain_function(class_of(target.__self__).forward):
                 return self.call_module(target.__self__, arguments, keywords)
             return self.call_method(target.__self__, target, arguments, keywords)
         name = getattr(target, "__name__", "")
@@ -165,7 +167,7 @@ class Reader:
         source = None if function is None else source_of(function)
         if source is None:
             return None
-        owner, _ = _definition(type(module), source)
+        owner, _ = _definition(class_of(module), source)
         this = Value(objects=(module,))
         return self.run(_Scope(source, module, owner), source.tree, {}, [this, *arguments], keywords)
 
@@ -212,18 +214,18 @@ class Reader:
             return mixed(inputs, weighted)
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             return NOTHING
-        if type(module).forward is nn.Sequential.forward:
+        if class_of(module).forward is nn.Sequential.forward:
             value = mixed(inputs)
             for child in module.children():
                 value = self.call_module(child, [value], {})
             return value
         if isinstance(module, _LIGHT):
             return mixed(inputs, lightly_changed)
-        if not is_torch(type(module).forward):
-            followed = self.call_method(module, type(module).forward, arguments, keywords)
+        if not is_torch(class_of(module).forward):
+            followed = self.call_method(module, class_of(module).forward, arguments, keywords)
             if followed is not None:
                 return followed
-        elif type(module).__module__ == "torch.nn.modules.activation" and not isinstance(
+        elif class_of(module).__module__ == "torch.nn.modules.activation" and not isinstance(
             module, nn.MultiheadAttention
         ):
             return mixed(inputs, activated)
@@ -270,7 +272,7 @@ class Reader:
             return
         branch = tuple(sorted(name for whose, name in verdict.branch if whose == id(module)))
         index = None if quirk or owner is type(None) else scope.source.addition_index(node)
-        method, text = _definition(type(module), scope.source)[1], ast.unparse(node)
+        method, text = _definition(class_of(module), scope.source)[1], ast.unparse(node)
         found = Found(module, owner, method, index, node.lineno, text, verdict.shortcut, problem, branch, self.live)
         self.found.setdefault((id(module), owner, method, node.lineno, text), []).append(found)
 
@@ -557,7 +559,7 @@ class _Frame:
             return None
         if module is None or owner is None:
             return None
-        later = type(module).__mro__[type(module).__mro__.index(owner) + 1 :]
+        later = class_of(module).__mro__[class_of(module).__mro__.index(owner) + 1 :]
         method = next((vars(c)[function.attr] for c in later if function.attr in vars(c)), None)
         if method is nn.Sequential.forward:
             return Value(objects=(nn.Sequential(*module.children()),), name="super")
@@ -669,7 +671,7 @@ def _attributes(thing: Any, name: str) -> Iterator[Any]:
             if name in names:
                 yield names[name]
                 return
-        found = inspect.getattr_static(type(thing), name, None)
+        found = inspect.getattr_static(class_of(thing), name, None)
         if isinstance(found, staticmethod):
             yield found.__func__
         elif isinstance(found, FunctionType):
@@ -705,7 +707,9 @@ def _representatives(things: Sequence[Any]) -> list[Any]:
     """One of each kind: the elements of a list of blocks do alike."""
     if len(things) <= 2:
         return [thing for thing in things if thing is not None]
-    return list({(type(thing) if isinstance(thing, nn.Module) else id(thing)): thing for thing in things}.values())
+    return list(
+        {(class_of(thing) if isinstance(thing, nn.Module) else id(thing)): thing for thing in things}.values()
+    )
 
 
 def _is_filled(cell: Any) -> bool:

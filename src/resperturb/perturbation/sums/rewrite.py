@@ -1,20 +1,29 @@
-"""Put a function in the place of additions in a method, without changing what the method is.
+"""Give one module noise at its additions: it becomes an instance of a subclass of its own class.
 
-``a + b`` in the source becomes ``adder(self, key, a, b)``. Only the method's code object is exchanged: its identity,
-signature, defaults, closure and decorators stay, and whoever holds the method already (a hook that kept the bound
-method, a subclass that calls ``super().forward``) gets the new code too. No source of the user's is run for this.
+In the subclass ``a + b`` of the chosen methods reads ``self._junction_sum(key, a, b)``; all else is inherited. What
+other instances use is not touched: neither the class of the module, nor its functions, nor the names of its file.
+The subclass has the name of the class, is made once per class and choice of sums, and instances of it are copied and
+pickled as what they are. No source of the user's is run for this: only the methods are compiled again.
 """
 
 import ast
+import copyreg
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
-from weakref import WeakKeyDictionary
+
+from torch import nn
 
 from resperturb.perturbation.sums.source import Source, additions, find_function, plain_function, source_of
+from resperturb.perturbation.sums.verdict import Side
 
+JUNCTION_SUM = "_junction_sum"
+
+_PLAIN_CLASS = "_class_without_noise"
+_PLACES = "_places_of_noise"
 _FUTURES = 0x1FF0000  # the bits of a code object's flags that "from __future__ import" sets
 
 
@@ -22,53 +31,192 @@ class RewriteError(Exception):
     """The addition cannot be replaced; the message says why."""
 
 
-@dataclass
-class _Rewritten:
-    original: CodeType
-    indices: set[int] = field(default_factory=set)
+@dataclass(frozen=True)
+class Place:
+    """An addition in a method: the ``index``-th of it, which reads ``text``; one side of it is the shortcut."""
+
+    owner: type
+    method: str
+    index: int
+    text: str
+    shortcut: Side | None
+
+    @property
+    def key(self) -> str:
+        """What the method says to tell its additions apart."""
+        return f"{self.owner.__qualname__}.{self.method}:{self.index}"
 
 
-_rewritten: WeakKeyDictionary[FunctionType, _Rewritten] = WeakKeyDictionary()
-_lock = threading.Lock()
+def class_of(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module as it was before the module was perturbed.
 
-
-def rewrite(owner: type, method: str, index: int, text: str, adder: Callable[..., Any]) -> str:
-    """Let an addition in ``owner.method`` call ``adder(self, key, left, right, ...)``, and return the key.
-
-    The addition is the ``index``-th of the method, and reads ``text``.
+    >>> class_of(nn.Linear(1, 1))
+    <class 'torch.nn.modules.linear.Linear'>
     """
+    kind: type[nn.Module] = getattr(type(module), _PLAIN_CLASS, type(module))
+    return kind
+
+
+def places_of(module: nn.Module) -> frozenset[Place]:
+    """Return the additions that were replaced in a module."""
+    places: frozenset[Place] = getattr(type(module), _PLACES, frozenset())
+    return places
+
+
+def add_places(
+    module: nn.Module, places: Iterable[Place], junction_sum: Callable[..., Any], *, try_only: bool = False
+) -> None:
+    """Let additions in methods of this instance, and of no other, call ``junction_sum(module, key, left, right)``.
+
+    Raises:
+        RewriteError: One cannot be replaced. The module is then as it was.
+    """
+    places = frozenset(places)
+    kind = noisy_class(class_of(module), places_of(module) | places, junction_sum)
+    kept: dict[str, MethodType] = {}
+    for place in places:
+        found = _kept_methods(module, place, kind)
+        if place.method in vars(module) and not found:
+            raise RewriteError(f"another {place.method} was put on the instance")
+        kept.update(found)
+    if not try_only:
+        module.__class__ = kind
+        vars(module).update(kept)
+
+
+def _kept_methods(module: nn.Module, place: Place, kind: type) -> dict[str, MethodType]:
+    """Methods that a library keeps on the instance to call them later, as they must be then."""
+    original = vars(place.owner)[place.method]
+    current = {original, *(vars(c)[place.method] for c in type(module).__mro__ if place.method in vars(c))}
+    replaced = next(vars(c)[place.method] for c in kind.__mro__ if _replaces(c, place))
+    return {
+        name: MethodType(replaced, module)
+        for name, value in vars(module).items()
+        if isinstance(value, MethodType) and value.__self__ is module and value.__func__ in current
+    }
+
+
+def _replaces(kind: type, place: Place) -> bool:
+    return vars(kind).get("_replaces_methods_of") is place.owner and place.method in vars(kind)
+
+
+_lock = threading.Lock()
+_classes: dict[tuple[type, frozenset[Place]], type] = {}
+
+
+def noisy_class(kind: type, places: frozenset[Place], junction_sum: Callable[..., Any]) -> type:
+    """Return the subclass of ``kind`` in which these additions call ``junction_sum``, the same one every time.
+
+    A method that ``super()`` reaches is replaced where it is inherited from, so that ``super()`` still finds it.
+    """
+    with _lock:
+        if (kind, places) not in _classes:
+            _classes[kind, places] = _make_class(kind, places, junction_sum)
+        return _classes[kind, places]
+
+
+def _make_class(kind: type, places: frozenset[Place], junction_sum: Callable[..., Any]) -> type:
+    bases: list[type] = []
+    for owner in kind.__mro__:
+        methods = {place.method for place in places if place.owner is owner}
+        if methods:
+            names: dict[str, Any] = {
+                method: _replaced_method(owner, method, [p for p in places if (p.owner, p.method) == (owner, method)])
+                for method in methods
+            }
+            bases.append(_subclass(owner, (owner,), {**names, "_replaces_methods_of": owner}))
+    if not issubclass(bases[0], kind):
+        bases.insert(0, kind)
+    names = {
+        _PLAIN_CLASS: kind,
+        _PLACES: places,
+        JUNCTION_SUM: junction_sum,
+        "__reduce_ex__": _reduce_ex,
+    }
+    return _subclass(kind, tuple(bases), names)
+
+
+def _subclass(like: type, bases: tuple[type, ...], names: dict[str, Any]) -> type:
+    about = {"__module__": like.__module__, "__qualname__": like.__qualname__, "__doc__": like.__doc__}
+    try:
+        return type(like)(like.__name__, bases, {**about, **names})
+    except Exception as error:  # a metaclass or __init_subclass__ may do anything
+        raise RewriteError(f"{like.__qualname__} cannot be extended ({error})") from error
+
+
+def _reduce_ex(self: Any, protocol: Any) -> tuple[Any, ...]:
+    """Copy and pickle a perturbed module by its own class and the places of its noise."""
+    kind = next(c for c in type(self).__mro__ if _PLAIN_CLASS in vars(c))
+    make, arguments, *state = super(kind, self).__reduce_ex__(max(int(protocol), 2))  # type: ignore[arg-type]
+    if make is not copyreg.__newobj__ or arguments[0] is not kind:  # type: ignore[attr-defined]
+        raise RewriteError(f"{kind.__qualname__} is pickled in a way of its own, which would lose the noise")
+    plain, places = vars(kind)[_PLAIN_CLASS], vars(kind)[_PLACES]
+    return _new, (plain, places, vars(kind)[JUNCTION_SUM], *arguments[1:]), *state
+
+
+def _new(kind: type, places: frozenset[Place], junction_sum: Callable[..., Any], *arguments: Any) -> Any:
+    noisy = noisy_class(kind, places, junction_sum)
+    return noisy.__new__(noisy, *arguments)
+
+
+def _replaced_method(owner: type, method: str, places: list[Place]) -> Any:
+    """Compile ``owner.method`` with these additions replaced."""
     function = plain_function(vars(owner).get(method))
     source = None if function is None else source_of(function)
     if function is None or source is None:
         raise RewriteError(f"the source of {owner.__qualname__}.{method} cannot be read")
-    addition = source.addition(index)
-    if addition is None or ast.unparse(addition) != text:
-        raise RewriteError(f"{owner.__qualname__}.{method} has changed since this model was perturbed")
-    with _lock:
-        state = _rewritten.get(function) or _Rewritten(function.__code__)
-        if index in state.indices:
-            return _key(function, index)
-        if not _same_code(_compiled(source, state.original, {}, ""), state.original):
-            raise RewriteError(f"{owner.__qualname__}.{method} is not what its source file says (was it edited?)")
-        indices = {*state.indices, index}
-        name = f"_{adder.__module__.replace('.', '_')}_{adder.__name__}"
-        code = _compiled(source, state.original, {i: _key(function, i) for i in indices}, name)
-        function.__globals__[name] = adder
-        function.__code__ = code
-        _rewritten[function] = _Rewritten(state.original, indices)
-        return _key(function, index)
+    for place in places:
+        addition = source.addition(place.index)
+        if addition is None or ast.unparse(addition) != place.text:
+            raise RewriteError(f"{owner.__qualname__}.{method} has changed since this model was perturbed")
+    if not _is_its_source(source):
+        raise RewriteError(f"{owner.__qualname__}.{method} is not what its source file says (was it edited?)")
+    code = _compiled(source, {place.index: place.key for place in places})
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return _wrapped_again(vars(owner)[method], function, _copied(function, code, cells))
 
 
-def _key(function: FunctionType, index: int) -> str:
-    return f"{function.__qualname__}:{index}"
+def _copied(function: FunctionType, code: CodeType, cells: dict[str, CellType]) -> FunctionType:
+    closure = tuple(cells[name] for name in code.co_freevars)
+    copied = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__dict__.update(function.__dict__)
+    copied.__annotations__, copied.__qualname__ = function.__annotations__, function.__qualname__
+    copied.__module__, copied.__doc__ = function.__module__, function.__doc__
+    return copied
+
+
+def _wrapped_again(decorated: Any, function: FunctionType, replaced: FunctionType) -> Any:
+    """Put decorators around ``replaced`` as they are around ``function``."""
+    if decorated is function:
+        return replaced
+    inner = getattr(decorated, "__wrapped__", None)
+    if isinstance(decorated, FunctionType) and inner is not None:
+        again = _wrapped_again(inner, function, replaced)
+        names = decorated.__code__.co_freevars
+        cells = {
+            name: CellType(again) if _content(cell) is inner else cell
+            for name, cell in zip(names, decorated.__closure__ or (), strict=True)
+        }
+        if any(_content(cell) is again for cell in cells.values()):
+            wrapper = _copied(decorated, decorated.__code__, cells)
+            wrapper.__wrapped__ = again  # type: ignore[attr-defined]
+            return wrapper
+    raise RewriteError(f"{function.__qualname__} is decorated in a way that cannot be repeated")
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 class _Replacing(ast.NodeTransformer):
-    """Replaces additions of a method, given by their index, by calls of ``adder``."""
+    """Replaces additions of a method, given by their index, by calls of ``self._junction_sum``."""
 
-    def __init__(self, method: ast.FunctionDef, keys: dict[int, str], adder: str) -> None:
+    def __init__(self, method: ast.FunctionDef, keys: dict[int, str]) -> None:
         self.keys = {id(node): keys[i] for i, node in enumerate(additions(method)) if i in keys}
-        self.adder = adder
         self.this = [*method.args.posonlyargs, *method.args.args][0].arg
 
     def visit(self, node: ast.AST) -> Any:
@@ -93,21 +241,27 @@ class _Replacing(ast.NodeTransformer):
         raise RewriteError(f"{ast.unparse(node)!r} cannot be replaced")
 
     def call(self, node: ast.AST, key: str, operands: list[ast.expr], keywords: list[ast.keyword]) -> ast.Call:
-        this, function = ast.Name(self.this, ast.Load()), ast.Name(self.adder, ast.Load())
-        call = ast.Call(function, [this, ast.Constant(key), *operands], keywords)
-        return ast.copy_location(call, node)
+        function = ast.Attribute(ast.Name(self.this, ast.Load()), JUNCTION_SUM, ast.Load())
+        return ast.copy_location(ast.Call(function, [ast.Constant(key), *operands], keywords), node)
 
 
 def _in_place() -> ast.keyword:
     return ast.keyword("in_place", ast.Constant(True))
 
 
-def _compiled(source: Source, original: CodeType, keys: dict[int, str], adder: str) -> CodeType:
+@lru_cache(maxsize=256)
+def _is_its_source(source: Source) -> bool:
+    """Whether a function is what its file says."""
+    return _same_code(_compiled(source, {}), source.function.__code__)
+
+
+def _compiled(source: Source, keys: dict[int, str]) -> CodeType:
     """Compile the whole file with the additions replaced, and take the method's code out of it."""
+    original = source.function.__code__
     tree = ast.parse("".join(source.lines))
     method = find_function(tree, original)
     assert method is not None
-    _Replacing(method, keys, adder).visit(method)
+    _Replacing(method, keys).visit(method)
     flags = original.co_flags & _FUTURES
     compiled = compile(ast.fix_missing_locations(tree), source.file, "exec", flags=flags, dont_inherit=True)
     return next(
