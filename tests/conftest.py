@@ -22,8 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def tiny_config(**changes: object) -> TrainConfig:
     """A training of a second: 60 images of the built-in sample in each quarter."""
-    data = {"spec": "fashion-sample", "limit": 240, **changes.pop("data", {})}  # type: ignore[dict-item]
-    return make_config(**{"data": data, "epochs": 3, "batch_size": 20, **changes})
+    data = {"spec": "fashion-sample", "limit": 240, "part": "target_train", **changes.pop("data", {})}  # type: ignore[dict-item]
+    return make_config(**{"data": data, "epochs": 3, "batch_size": 20, "seeded_noise": True, **changes})
 
 
 @pytest.fixture(scope="session")

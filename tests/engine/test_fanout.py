@@ -82,7 +82,9 @@ def test_a_training_that_fails_need_not_end_the_others(tmp_path: Path, jobs: int
 
 
 def test_a_wanted_epsilon_names_the_run_that_is_finished(tmp_path: Path) -> None:
-    config = tiny_config(data=SMALL, epochs=1, batch_size=4, dpsgd={"target_epsilon": 8.0, "seeded": True})
+    config = tiny_config(
+        data=SMALL, epochs=1, batch_size=4, method={"name": "dpsgd", "target_epsilon": 8.0}, seeded_noise=True
+    )
     [run] = train_many([config], tmp_path)
     assert train_many([config], tmp_path, engine=_refuse) == [run]
 

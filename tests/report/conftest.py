@@ -48,7 +48,7 @@ def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def private_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with a formal guarantee, not attacked."""
     folder = tmp_path_factory.mktemp("private")
-    return train(tiny_config(epochs=1, dpsgd={"noise_multiplier": 2.0}), out=folder / "private")
+    return train(tiny_config(epochs=1, method={"name": "dpsgd", "noise_multiplier": 2.0}), out=folder / "private")
 
 
 @pytest.fixture(scope="session")

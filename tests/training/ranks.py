@@ -23,9 +23,9 @@ from tests.conftest import tiny_config
 PLAIN = {"batch_size": 7, "norm": "group", "label_smoothing": 0.1, "augment": True, "epochs": 2}
 BATCH_NORM = {"epochs": 1, "batch_size": 59, "lr": 0.01}  # the last batch is one record: one share is empty
 NOISY = {"perturbation": {"name": "additive", "gamma": 0.5}, "dropout": 0.1, "epochs": 20}
-WITHOUT_PRIVACY = {"noise_multiplier": 0.0, "clip": None, "seeded": True, "max_physical_batch": 4}
-DPSGD = {"dpsgd": WITHOUT_PRIVACY, "epochs": 2}
-PRIVATE = {"dpsgd": {"noise_multiplier": 1.0}, "epochs": 1}
+WITHOUT_PRIVACY = {"name": "dpsgd", "noise_multiplier": 0.0, "clip": None, "max_physical_batch": 4}
+DPSGD = {"method": WITHOUT_PRIVACY, "epochs": 2}
+PRIVATE = {"method": {"name": "dpsgd", "noise_multiplier": 1.0}, "epochs": 1}
 DRAWS = 20000
 
 

@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         {"perturbation": {"name": "additive", "gamma": 0.5, "clip_radius": 20}, "augment": True},
         {"data": {"part": "all", "limit": 80, "canaries": {"mislabelled": 10, "blank": 4}}},
-        {"dpsgd": {"seeded": True}},
+        {"method": "dpsgd"},
     ],
 )
 def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeypatch):

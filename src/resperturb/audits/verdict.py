@@ -29,6 +29,7 @@ from resperturb.audits.outcome import MembershipScores
 from resperturb.models.names import parse_name
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.training.run import Run
+from resperturb.training.secret import secrecy
 
 Design = Literal["coins", "pairs"]
 
@@ -65,8 +66,8 @@ class Proven:
 def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     """Say what is proven about the training of ``run``, for the neighbours that an audit of it can test."""
     config, records = run.config, run.result.records
-    if config.dpsgd is not None:
-        return _proven_dpsgd(run, records, delta, can_use_coins)
+    if config.method.private:
+        return _proven_by_method(run, records, delta, can_use_coins)
     strategy = config.strategy
     if strategy is None:
         return _nothing("It was trained without noise, so nothing is proven.")
@@ -82,23 +83,19 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     budget = strategy.guarantee(facts, delta)
     if budget.mechanism == "none":
         return _nothing(budget.setting)
+    if (secret := secrecy(config)).status == "not met":
+        return _nothing(secret.statement)
     needed = tuple(a.statement for a in budget.assumptions if a.needed_by == "epsilon")
     return Proven(budget.epsilon, budget.compares, needed, budget.verdict, "pairs")
 
 
-def _proven_dpsgd(run: Run, records: int, delta: float, can_use_coins: bool) -> Proven:
-    from resperturb.privacy.dpsgd import dpsgd_guarantee
-    from resperturb.privacy.schedule import schedule
-    from resperturb.training.dpsgd import assumptions
-
-    dpsgd = run.config.dpsgd
-    assert dpsgd is not None
-    if not dpsgd.noise_multiplier or dpsgd.clip is None:
-        return _nothing("DP-SGD without noise or without clipping proves nothing.")
-    steps = run.config.epochs * math.ceil(records / run.config.batch_size)
-    plan = schedule(steps=steps, batch_size=run.config.batch_size, records=records)
-    budget = dpsgd_guarantee(noise_multiplier=dpsgd.noise_multiplier, schedule=plan, delta=delta)
-    statements = tuple(assumption.statement for assumption in assumptions(run.config))
+def _proven_by_method(run: Run, records: int, delta: float, can_use_coins: bool) -> Proven:
+    config = run.config
+    steps = config.epochs * math.ceil(records / config.batch_size)
+    budget = config.method.guarantee(config, records, steps, delta)
+    if budget is None or budget.claimed_epsilon == math.inf:
+        return _nothing(f"{config.method.title} proves nothing here." if budget is None else budget.verdict)
+    statements = tuple(assumption.statement for assumption in budget.assumptions)
     if can_use_coins:
         return Proven(budget.epsilon, budget.compares, statements, budget.verdict, "coins")
     return Proven(

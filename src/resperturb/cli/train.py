@@ -66,34 +66,31 @@ def perturbation(
     return {"name": name, **values}
 
 
-def dpsgd(
-    method: str,
+def training_method(
+    name: str,
     noise_multiplier: float | None,
     clip: float | None,
     target_epsilon: float | None,
     delta: float | None,
     max_physical_batch: int | None,
-    seeded_noise: bool,
-) -> dict[str, Any] | None:
-    """Put the flags of DP-SGD together, refusing them for plain SGD."""
+) -> dict[str, Any]:
+    """Put the flags of a training method together, refusing those of another."""
     given: dict[str, Any] = {
         "noise_multiplier": noise_multiplier,
         "clip": clip,
         "target_epsilon": target_epsilon,
         "delta": delta,
         "max_physical_batch": max_physical_batch,
-        "seeded_noise": seeded_noise or None,
     }
     values = {key: value for key, value in given.items() if value is not None}
-    if method != "dpsgd":
-        if values:
-            flags = ", ".join(f"--{key.replace('_', '-')}" for key in values)
-            raise UsageError(f"{flags} is of DP-SGD; add --method dpsgd.")
-        return None
+    from resperturb.training.method import methods
+
+    if foreign := values.keys() - methods[name].model_fields.keys():
+        flags = ", ".join(f"--{key.replace('_', '-')}" for key in given if key in foreign)
+        raise UsageError(f"{flags} does not go with the training method {name!r}; add --method dpsgd.")
     if values.get("clip") == math.inf:
         values["clip"] = None
-    values["seeded"] = values.pop("seeded_noise", False)
-    return values
+    return {"name": name, **values}
 
 
 def canary_counts(text: str | None) -> dict[str, int] | None:
@@ -153,9 +150,9 @@ def train(
     label_smoothing: Annotated[float, typer.Option(help="Label smoothing.")] = 0.0,
     dropout: Annotated[float, typer.Option(help="Dropout between the convolutions of a block.")] = 0.0,
     augment: Annotated[bool, typer.Option("--augment", help="Random crops and flips.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights, the batches and the training noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the first weights and of the order of batches.")] = 0,
     method: Annotated[
-        Literal["sgd", "dpsgd"], typer.Option(help="dpsgd: clipped, noised gradients, with a formal guarantee.")
+        str, typer.Option(help="How to train: sgd, or dpsgd: clipped, noised gradients, with a formal guarantee.")
     ] = "sgd",
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise on the gradients, in multiples of --clip (DP-SGD); 1.1.")
@@ -174,7 +171,7 @@ def train(
         bool,
         typer.Option(
             "--seeded-noise",
-            help="Repeat batches and noise from --seed (DP-SGD). Whoever knows the seed can then undo the noise.",
+            help="Draw the training noise from --seed, for experiments that must repeat; nothing is proven then.",
         ),
     ] = False,
     part: Annotated[
@@ -210,7 +207,7 @@ def train(
 ) -> None:
     """Parse, train, print."""
     noise = perturbation(strategy, gamma, input_std, clip_radius, floor, output_std)
-    private = dpsgd(method, noise_multiplier, clip, target_epsilon, delta, max_physical_batch, seeded_noise)
+    how = training_method(method, noise_multiplier, clip, target_epsilon, delta, max_physical_batch)
     chosen = {key: value for key, value in {"norm": norm, "schedule": schedule}.items() if value is not None}
     from resperturb.cli.progress import training_progress
     from resperturb.training.config import make_config
@@ -242,7 +239,8 @@ def train(
         dropout=dropout,
         augment=augment,
         seed=seed,
-        dpsgd=private,
+        seeded_noise=seeded_noise,
+        method=how,
         **chosen,
     )
     processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1

@@ -132,7 +132,7 @@ def _trainer(setting: Setting, **changes: Any) -> Work:
 
 def _dpsgd(setting: Setting) -> Work:
     # As many records as in a batch: the Poisson samples are then all of them, and all of the same size.
-    return _taking(DpsgdSteps(_config(setting, dpsgd={}), _images(setting, setting.batch_size), "cpu"))
+    return _taking(DpsgdSteps(_config(setting, method="dpsgd"), _images(setting, setting.batch_size), "cpu"))
 
 
 def _taking(steps: Steps) -> Work:

@@ -11,7 +11,7 @@ from typing import Any
 from resperturb.errors import UsageError
 from resperturb.models import parse_name
 from resperturb.perturbation import strategy_to_dict
-from resperturb.training import Run, TrainConfig
+from resperturb.training import Run, TrainConfig, method_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Control:
 
     def configs(self, target: TrainConfig) -> list[TrainConfig]:
         """The noiseless network that ``target`` would be, held back by every strength."""
-        plain = {"perturbation": strategy_to_dict(None), "dpsgd": None}
+        plain = {"perturbation": strategy_to_dict(None), "method": method_of("sgd")}
         return [target.model_copy(update={**plain, **self.change(target, strength)}) for strength in self.strengths]
 
 

@@ -152,7 +152,7 @@ def _computed(run: ReportedRun) -> Upper:
 
 def _upper(run: ReportedRun, found: dict[str, Any], delta: float) -> Upper:
     epsilon = float(found["epsilon"])
-    about_pixels = epsilon < math.inf and run.run.config.dpsgd is None
+    about_pixels = epsilon < math.inf and not run.run.config.method.private
     return Upper(
         epsilon,
         delta,

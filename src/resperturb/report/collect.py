@@ -114,8 +114,8 @@ class ReportedRun:
     def noise(self) -> str:
         """What makes it private, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``."""
         kinds = [] if self.strategy == "none" else [f"{self.strategy} {self.gamma:g}"]
-        if self.run.config.dpsgd is not None:
-            kinds.append(f"DP-SGD {self.run.config.dpsgd.noise_multiplier or 0:g}")
+        if self.run.config.method.label:
+            kinds.append(self.run.config.method.label)
         return " + ".join(kinds) or "none"
 
     @cached_property

@@ -51,7 +51,7 @@ def _facts(run: ReportedRun) -> dict[str, str]:
             for key, value in config.perturbation.items()
             if value is not None
         ),
-        "DP-SGD": _dpsgd(run),
+        "method": config.method.describe(),
         "training": f"{config.epochs} epochs, batches of {config.batch_size}, learning rate {config.lr:g} "
         f"({config.schedule}), momentum {config.momentum:g}, weight decay {config.weight_decay:g}",
         "regularisation": ", ".join(
@@ -63,6 +63,7 @@ def _facts(run: ReportedRun) -> dict[str, str]:
             )
             if used
         ),
+        "training noise": "from the seed" if config.seeded_noise else "from a secret of the operating system",
         "seeds": f"training {config.seed}, split {data.split_seed}, subset {data.subset_seed}",
         "answers averaged": f"over {result.draws} draw{'s' if result.draws > 1 else ''} of the noise",
         "time": f"{result.seconds:.0f} s of training",
@@ -70,14 +71,6 @@ def _facts(run: ReportedRun) -> dict[str, str]:
         "made": f"{made.get('made', '')} on {made.get('machine', '')}",
         "run": config.digest,
     }
-
-
-def _dpsgd(run: ReportedRun) -> str:
-    dpsgd = run.run.config.dpsgd
-    if dpsgd is None:
-        return ""
-    clip = "no clipping" if dpsgd.clip is None else f"gradients clipped to {dpsgd.clip:g}"
-    return f"noise {dpsgd.noise_multiplier or 0:g}, {clip}" + (", noise from the seed" if dpsgd.seeded else "")
 
 
 def _first(values: Sequence[str], most: int) -> list[str]:

@@ -1,10 +1,11 @@
 """Training: one loop, resumable, reproducible from its seed."""
 
 from resperturb.training.checkpoint import Progress
-from resperturb.training.config import CanaryConfig, DataConfig, DpsgdConfig, TrainConfig, make_config
-from resperturb.training.dpsgd import DpsgdSteps
+from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.loop import InterruptedTrainingError, train
+from resperturb.training.method import Method, method_of, register_method
+from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, environment, open_run
 from resperturb.training.steps import STEPS_WORTH_COMPILING, Steps, build_model
@@ -13,10 +14,11 @@ __all__ = [
     "STEPS_WORTH_COMPILING",
     "CanaryConfig",
     "DataConfig",
-    "DpsgdConfig",
+    "Dpsgd",
     "DpsgdSteps",
     "Inputs",
     "InterruptedTrainingError",
+    "Method",
     "Progress",
     "Run",
     "Steps",
@@ -27,8 +29,10 @@ __all__ = [
     "fingerprint",
     "load_inputs",
     "make_config",
+    "method_of",
     "normalize",
     "open_run",
     "predict",
+    "register_method",
     "train",
 ]

@@ -1,7 +1,6 @@
 """One file that holds all of an unfinished training: weights, optimizer, random state, progress. No pickle."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,8 +20,6 @@ class Progress:
     """How far a training has come. ``step`` counts the batches of the current epoch that are done.
 
     ``processes`` are the numbers of processes that it was trained in, in the order in which they came up.
-    ``secret`` is what DP-SGD draws batches and noise from. It must survive a crash, so that a step taken again is the
-    same step and proves the same, and it must not survive the training.
     """
 
     epoch: int = 0
@@ -33,7 +30,6 @@ class Progress:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
-    secret: str = field(default_factory=lambda: os.urandom(16).hex())
     guarantee: dict[str, Any] | None = None
 
     def note(self, loss_sum: float, correct: int, seen: int) -> None:
@@ -99,7 +95,9 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        progress = Progress(**json.loads(metadata["progress"]))
+        values = json.loads(metadata["progress"])
+        values.pop("secret", None)  # schema 1 kept it here
+        progress = Progress(**values)
         found = metadata["digest"]
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ResperturbError(f"{path} is damaged ({error}); delete it to train this run from the start.") from error

@@ -4,15 +4,27 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from resperturb.data.canaries import KINDS
 from resperturb.data.poison import Kind
 from resperturb.errors import UsageError
-from resperturb.models.build import build
+from resperturb.models.names import NetworkName, parse_name
+from resperturb.models.source import Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
+from resperturb.training.method import Method, method_of
 
-SCHEMA = 1
+# Of config.json. Hashes are those of schema 1 wherever it could say the same: see `TrainConfig.digest`.
+SCHEMA = 2
 
 # What the learning rate is divided by, and at which shares of the epochs.
 SCHEDULES: dict[str, tuple[int, tuple[float, ...]]] = {
@@ -86,42 +98,9 @@ class DataConfig(_Frozen):
     fingerprint: str = ""
 
 
-class DpsgdConfig(_Frozen):
-    """How DP-SGD clips and noises gradients; the defaults are the paper's.
-
-    ``clip`` is the largest norm of one record's gradient, None for no clipping, and the noise on a batch's sum of
-    gradients is ``noise_multiplier`` times that. ``target_epsilon`` asks for the noise that gives it at ``delta``;
-    it is replaced by that noise once the number of records is known. ``seeded`` draws batches and noise from the
-    run's seed instead of from the operating system.
-
-    >>> DpsgdConfig().noise_multiplier
-    1.1
-    """
-
-    noise_multiplier: Annotated[float, Field(ge=0)] | None = None
-    target_epsilon: Annotated[float, Field(gt=0)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    clip: Annotated[float, Field(gt=0)] | None = 1.0
-    max_physical_batch: Positive = 64
-    seeded: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _paper_noise(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("noise_multiplier") is values.get("target_epsilon") is None:
-            return {**values, "noise_multiplier": 1.1}
-        return values
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "DpsgdConfig":
-        if self.noise_multiplier is not None and self.target_epsilon is not None:
-            raise UsageError("the noise is either given (noise_multiplier) or found (target_epsilon); drop one.")
-        if self.clip is None and self.noise_multiplier != 0:
-            raise UsageError(
-                "gradients that are not clipped have no norm for the noise to be a multiple of; give a finite clip, "
-                "or a noise_multiplier of 0 for a run without privacy."
-            )
-        return self
+MethodField = Annotated[
+    Method, BeforeValidator(method_of), PlainSerializer(lambda method: method.to_dict(), return_type=dict[str, Any])
+]
 
 
 class TrainConfig(_Frozen):
@@ -130,7 +109,9 @@ class TrainConfig(_Frozen):
     The defaults are the paper's: SGD with momentum 0.9 and weight decay 1e-4, batches of 128, a learning rate of 0.1
     that the schedule ``he`` divides by 10 at 50% and 75% of the epochs, and ``quarter`` by 4 at 20, 40, 60 and 80%.
     Pixels are normalised by constants rather than by statistics of the private images, which would leak through them.
-    With ``dpsgd`` gradients are clipped and noised, and the paper's ``quarter`` and GroupNorm are the defaults.
+    ``method`` is how it is trained: ``{"name": "sgd"}``, or ``{"name": "dpsgd", ...}`` with its parameters, which
+    brings the paper's ``quarter`` and GroupNorm as defaults. Training noise comes from a secret of the operating
+    system; ``seeded_noise`` draws it from ``seed`` instead, for experiments that must repeat, and proves nothing.
 
     >>> config = TrainConfig(data=DataConfig(spec="fashion-sample"))
     >>> config.model, config.epochs, len(config.digest)
@@ -154,14 +135,16 @@ class TrainConfig(_Frozen):
     mean: float = 0.5
     std: Annotated[float, Field(gt=0)] = 0.25
     seed: int = 0
-    dpsgd: DpsgdConfig | None = None
+    seeded_noise: bool = False
+    method: MethodField = Field(default_factory=lambda: method_of("sgd"))
 
     @model_validator(mode="before")
     @classmethod
-    def _dpsgd_defaults(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("dpsgd") is not None:
-            return {"norm": "group", "schedule": "quarter", **values}
-        return values
+    def _defaults_of_the_method(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("method") is None:
+            return values
+        method = method_of(values["method"])
+        return {**method.defaults, **values, "method": method}
 
     @field_validator("perturbation")
     @classmethod
@@ -169,26 +152,17 @@ class TrainConfig(_Frozen):
         return strategy_to_dict(strategy_from_dict(value))
 
     @model_validator(mode="after")
-    def _known_model(self) -> "TrainConfig":
-        import torch
-
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            build(self.model, num_classes=2, norm=self.norm, skip=self.skip)
+    def _checked(self) -> "TrainConfig":
+        source = source_of(self.network)
+        if not self.network.source:  # others are asked when the training starts, for that imports their libraries
+            source.check(self.network.single, Request(2, skip=self.skip, dropout=self.dropout))
+        self.method.check(self)
         return self
 
-    @model_validator(mode="after")
-    def _records_stay_apart(self) -> "TrainConfig":
-        if self.dpsgd is not None and self.norm == "batch":
-            raise UsageError(
-                "DP-SGD bounds what each record does to the weights, and BatchNorm lets every record of a batch "
-                "change the gradients of the others, so no epsilon would hold; pass --norm group."
-            )
-        if self.dpsgd is not None and self.perturbation.get("scale") == "batch_std":
-            raise UsageError(
-                "DP-SGD bounds what each record does to the weights, and noise of scale 'batch_std' depends on the "
-                "whole batch, so no epsilon would hold; use the scale 'constant'."
-            )
-        return self
+    @property
+    def network(self) -> NetworkName:
+        """The name of the network, taken apart."""
+        return parse_name(self.model)
 
     @property
     def strategy(self) -> Strategy | None:
@@ -197,11 +171,15 @@ class TrainConfig(_Frozen):
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that name what this configuration trains."""
-        values = self.model_dump(mode="json")
-        if values["data"]["poison"] is None:  # runs without any keep the names that they had before there was poison
-            del values["data"]["poison"]
-        canonical = json.dumps({"schema": SCHEMA, **values}, sort_keys=True)
+        """Sixteen hexadecimal digits that name what this configuration trains.
+
+        It is the hash of schema 1 where that could say the same, so that runs keep their names: what was added since
+        counts only where it differs from what it was then.
+        """
+        values = _with_additions(self, _FIELDS_OF_SCHEMA_1)
+        values["data"] = _with_additions(self.data, _DATA_OF_SCHEMA_1)
+        values.update(_method_in_schema_1(self.method, self.seeded_noise))
+        canonical = json.dumps({"schema": 1, **values}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def learning_rate(self, epoch: int) -> float:
@@ -214,6 +192,65 @@ class TrainConfig(_Frozen):
         factor, shares = SCHEDULES[self.schedule]
         passed = sum(epoch >= share * self.epochs for share in shares)
         return self.lr / float(factor**passed)
+
+
+_FIELDS_OF_SCHEMA_1 = frozenset(
+    [
+        "data",
+        "model",
+        "norm",
+        "skip",
+        "perturbation",
+        "epochs",
+        "batch_size",
+        "lr",
+        "momentum",
+        "weight_decay",
+        "schedule",
+        "label_smoothing",
+        "dropout",
+        "augment",
+        "mean",
+        "std",
+        "seed",
+    ]
+)
+_DATA_OF_SCHEMA_1 = frozenset(
+    [
+        "spec",
+        "image_column",
+        "label_column",
+        "group_column",
+        "image_size",
+        "limit",
+        "split_seed",
+        "part",
+        "subset_seed",
+        "canaries",
+        "fingerprint",
+    ]
+)
+
+
+def _with_additions(config: BaseModel, fields: frozenset[str]) -> dict[str, Any]:
+    """Take ``fields``, and of the others those that are not at their defaults."""
+    values = config.model_dump(mode="json")
+    kept = {
+        name
+        for name, field in type(config).model_fields.items()
+        if name in fields or getattr(config, name) != field.get_default(call_default_factory=True, validated_data={})
+    }
+    return {name: value for name, value in values.items() if name in kept - {"method", "seeded_noise"}}
+
+
+def _method_in_schema_1(method: Method, seeded_noise: bool) -> dict[str, Any]:
+    """Say how it is trained as schema 1 did: ``dpsgd`` or nothing; the noise of SGD followed the seed."""
+    parameters = method.to_dict()
+    name = parameters.pop("name")
+    if name == "dpsgd":
+        return {"dpsgd": {**parameters, "seeded": seeded_noise}}
+    other = {} if name == "sgd" else {"method": method.to_dict()}
+    return {"dpsgd": None, **other, **({} if seeded_noise else {"seeded_noise": False})}
 
 
 def make_config(**values: Any) -> TrainConfig:

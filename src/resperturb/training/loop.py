@@ -31,6 +31,7 @@ from resperturb.training.distributed import World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import SCHEMA, Run, TrainingResult, create_run, environment
+from resperturb.training.secret import forget_secret, noise_secret
 from resperturb.training.steps import Steps, uncompiled
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
@@ -74,12 +75,12 @@ def train(
     """
     with joined(accelerator) as world, ExitStack() as held:
         inputs = world.together(lambda: load_inputs(config.data))
-        settled = world.together(lambda: resolve_config(config, inputs))
-        world.same("what they train", settled.digest)
-        _check(settled, world)
+        final = world.together(lambda: resolve_config(config, inputs))
+        world.same("what they train", final.digest)
+        _check(final, world)
 
         def take_hold() -> tuple[Run, bool]:
-            run = create_run(settled, out, runs)
+            run = create_run(final, out, runs)
             held.enter_context(only_process(run))
             return run, run.finished
 
@@ -88,6 +89,7 @@ def train(
             _train(run, inputs, draws, accelerator, compiled, on_update if world.leads else _ignore, world)
         if world.leads:
             run.checkpoint_path.unlink(missing_ok=True)
+            forget_secret(run.path)
         return run
 
 
@@ -104,13 +106,10 @@ def _check(config: TrainConfig, world: World) -> None:
 
 
 def resolve_config(config: TrainConfig, inputs: Inputs) -> TrainConfig:
-    """Say everything that names a run: the very images, and the noise that a wanted epsilon takes."""
+    """Say everything that names a run: the very images, and what its method takes from their number."""
     bound = config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": fingerprint(inputs)})})
-    if bound.dpsgd is None:
-        return bound
-    from resperturb.training.dpsgd import settled
-
-    return settled(bound, inputs.members(bound.data.part))
+    method = bound.method.settle(bound, inputs.members(bound.data.part))
+    return bound.model_copy(update={"method": method})
 
 
 def _train(
@@ -124,7 +123,8 @@ def _train(
 ) -> None:
     config = run.config
     members = inputs.members(config.data.part)
-    steps = _steps(config, members, accelerator, compiled, world)
+    secret = None if config.seeded_noise else world.first(lambda: noise_secret(run.path, config.digest))
+    steps = config.method.steps(config, members, accelerator, compiled, world, secret)
     progress = _begin(run, steps, world)
     started = time.monotonic() - progress.seconds
     total = config.epochs * steps.per_epoch
@@ -163,16 +163,8 @@ def _train(
     world.first(lambda: _finish(run, steps.model, inputs, members, progress, draws))
 
 
-def _steps(config: TrainConfig, members: ImageSet, accelerator: str, compiled: bool | None, world: World) -> Steps:
-    if config.dpsgd is None:
-        return Steps(config, members, accelerator, compiled, world)
-    from resperturb.training.dpsgd import DpsgdSteps
-
-    return DpsgdSteps(config, members, accelerator, compiled, world)
-
-
 def _begin(run: Run, steps: Steps, world: World) -> Progress:
-    """Go on from the checkpoint, in all processes alike, or start; a secret of DP-SGD is the first one's."""
+    """Go on from the checkpoint, in all processes alike, or start."""
 
     def read() -> Checkpoint | Progress:
         return read_checkpoint(run.checkpoint_path, run.config.digest) or Progress()

@@ -21,7 +21,8 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_json
 from resperturb.models.build import build
 from resperturb.perturbation import weights
-from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.config import TrainConfig
+from resperturb.training.migrate import from_file, to_file
 
 SCHEMA = 2
 
@@ -135,7 +136,7 @@ class Run:
 
         with torch.random.fork_rng(devices=[]):
             model = weights.load(bare, self.model_path).eval()
-        if self.config.dpsgd is None:
+        if self.config.method.channels_last:
             # As it was trained and measured: noise is drawn in the order of memory, so it depends on the layout.
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
@@ -152,7 +153,11 @@ def open_run(path: Path | str) -> Run:
     path = Path(path)
     if not (path / "config.json").is_file():
         raise UsageError(f"{path} is not a run: there is no config.json in it.")
-    return Run(path, make_config(**_read_json(path / "config.json")))
+    content = _read_json(path / "config.json")
+    made_by = ""
+    if (path / "result.json").is_file():
+        made_by = str(_read_json(path / "result.json").get("environment", {}).get("resperturb", ""))
+    return Run(path, from_file(content, str(path / "config.json"), made_by))
 
 
 def create_run(config: TrainConfig, out: Path | None, runs: Path) -> Run:
@@ -168,7 +173,7 @@ def create_run(config: TrainConfig, out: Path | None, runs: Path) -> Run:
         return present
     if path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir())):
         raise UsageError(f"{path} exists and is not a run; choose another --out.")
-    write_json(path / "config.json", config.model_dump(mode="json"))
+    write_json(path / "config.json", to_file(config, version("resperturb")))
     return Run(path, config)
 
 

@@ -1,6 +1,7 @@
 """One step of training: take a batch, follow its gradient. The loop and the benchmark run this very code."""
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
+from resperturb.files import plain
 from resperturb.models.build import build
 from resperturb.noise import derive_key, has_compiler, keyed_generator
 from resperturb.perturbation import perturb
@@ -41,7 +43,8 @@ class Steps:
     ``Progress`` names: with these a training goes on as if it had never stopped.
 
     In a ``world`` of several processes each takes its share of every batch, and all end with the same weights. Their
-    random state is set anew at each step, from the seed, the place and the rank.
+    random state is set anew at each step, from the seed or the ``secret``, the place and the rank; without a secret
+    the noise is new whenever the training starts.
     """
 
     memory_format = torch.channels_last
@@ -53,11 +56,14 @@ class Steps:
         accelerator: str = "auto",
         compiled: bool | None = None,
         world: World = ALONE,
+        secret: bytes | None = None,
     ) -> None:
         from lightning_fabric import Fabric
 
         keep_freed_memory()
         self.config, self.members, self.world = config, members, world
+        # What the noise of training comes from.
+        self.origin = config.seed if config.seeded_noise else secret if secret is not None else os.urandom(16)
         self._images = members.images
         if isinstance(self._images, Tensor):
             self._images = self._images.contiguous(memory_format=self.memory_format)
@@ -89,8 +95,8 @@ class Steps:
     def take(self, progress: Progress) -> Outcome:
         """Take the next step and say how it went."""
         self._set_learning_rate(progress.epoch)
-        if self.world.size > 1:
-            set_random_state(derive_key(b"step", self.config.seed, progress.epoch, progress.step, *self.world.mark))
+        if self.world.size > 1 or not self.config.seeded_noise:
+            set_random_state(derive_key(b"step", self.origin, progress.epoch, progress.step, *self.world.mark))
         indices = self._shuffled(progress)
         images, labels = self._batch(indices, self._augmentation(progress))
         # The last batch of an epoch may be short; compiling for it too would cost more than it could ever win.
@@ -113,8 +119,13 @@ class Steps:
         return F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum") * (self.world.size / batch)
 
     def guarantee(self, progress: Progress) -> dict[str, Any] | None:
-        """Say what is proven about the weights so far: nothing, of SGD."""
-        return None
+        """Say what the method of training proves about the weights after the steps taken so far, as plain values."""
+        taken = progress.epoch * self.per_epoch + progress.step
+        found = self.config.method.guarantee(self.config, len(self.members), taken)
+        if found is None:
+            return None
+        facts = found.to_dict()
+        return dict(plain({**facts.pop("details"), **facts}))
 
     def _set_learning_rate(self, epoch: int) -> None:
         for group in self.optimizer.param_groups:

@@ -7,6 +7,7 @@ import pytest
 from resperturb.paper.reproduce import plan
 from resperturb.paper.reproduce.declarations import BY_ID, DPSGD, EXPERIMENTS, PLAIN, Cell, chosen
 from resperturb.paper.reproduce.presets import PRESETS, preset_named, reduction
+from resperturb.training import Dpsgd
 
 IDS = set(
     """
@@ -56,7 +57,7 @@ def test_the_ensemble_and_the_ablation_share_five_networks_with_the_sweep() -> N
 
 
 def test_both_idc_tables_share_dpsgd() -> None:
-    shared = [c for c in plan.trainings(chosen(["idc-table"]), PRESETS["cpu"]) if c.dpsgd is not None]
+    shared = [c for c in plan.trainings(chosen(["idc-table"]), PRESETS["cpu"]) if c.method.private]
     assert shared
     assert {c.digest for c in shared} <= digests("idc-table-multiplicative")
 
@@ -66,7 +67,7 @@ def test_the_paper_s_attacker_trains_a_standard_network_against_everything() -> 
     for cell in BY_ID["cifar10-table"].cells:
         shadow = plan.paper_shadow(cell, scale, 0)
         assert shadow == plan.paper_shadow(Cell("cifar10", PLAIN), scale, 0)
-        assert shadow.dpsgd is None
+        assert not shadow.method.private
         assert shadow.strategy is None
 
 
@@ -74,7 +75,7 @@ def test_an_adaptive_attacker_trains_as_the_target_was_trained() -> None:
     table = BY_ID["cifar10-table"]
     for cell in table.cells:
         need = plan.needs(table, cell, PRESETS["paper"], seed=0)
-        assert any((s.dpsgd, s.perturbation) == (need.target.dpsgd, need.target.perturbation) for s in need.shadows)
+        assert any((s.method, s.perturbation) == (need.target.method, need.target.perturbation) for s in need.shadows)
         assert all(s.data.part == "shadow_train" for s in need.shadows)
 
 
@@ -98,8 +99,8 @@ def test_the_paper_preset_has_the_paper_s_settings() -> None:
     idc = plan.target_config(Cell("idc", PLAIN), paper.scale("idc", "table"), 0)
     assert (idc.epochs, idc.schedule, idc.batch_size, idc.lr, idc.augment) == (100, "quarter", 128, 0.1, False)
     dpsgd = plan.target_config(Cell("cifar10", DPSGD), paper.scale("cifar10", "table"), 0)
-    assert dpsgd.dpsgd is not None
-    assert (dpsgd.epochs, dpsgd.dpsgd.noise_multiplier, dpsgd.dpsgd.clip) == (100, 1.1, 1.0)
+    assert isinstance(dpsgd.method, Dpsgd)
+    assert (dpsgd.epochs, dpsgd.method.noise_multiplier, dpsgd.method.clip) == (100, 1.1, 1.0)
     noisy = plan.target_config(BY_ID["cifar10-table"].cells[2], paper.scale("cifar10", "table"), 0)
     assert noisy.perturbation["gamma"] == 4.5
     assert noisy.perturbation["input_std"] == 2.25

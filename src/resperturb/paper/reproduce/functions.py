@@ -27,7 +27,7 @@ from resperturb.paper.reproduce.plan import target_config
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.paper.reproduce.results import NOT_COMPARED, Measured, heading
 from resperturb.privacy import additive_guarantee, dpsgd_guarantee, noise_ratio, rademacher, rdp_rho, schedule
-from resperturb.training import DataConfig, DpsgdConfig, load_inputs
+from resperturb.training import DataConfig, Dpsgd, load_inputs
 
 Function = Callable[[Preset, Library], Measured]
 PATCHES_OF_A_CLASS = 4
@@ -126,7 +126,7 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> dic
     }
     if printed.variant.dpsgd:
         records = {"idc": PAPER_IDC_TRAINING_IMAGES // 4, "cifar10": 12_500}[printed.data]
-        noise = DpsgdConfig().noise_multiplier
+        noise = Dpsgd().noise_multiplier
         assert noise is not None
         plan = schedule(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
         budget = dpsgd_guarantee(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)

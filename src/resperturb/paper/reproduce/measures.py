@@ -80,7 +80,7 @@ def measure_attack(name: str, target: Run, shadow: Run) -> dict[str, Any]:
 def measure_audit(target: Run, preset: Preset) -> dict[str, Any]:
     """Audit the target, once, and keep what the strongest attack on its records found; the shadows are trained."""
     path = target.path / "reproduce-audit.json"
-    shadows = preset.shadows_of(target.config.dpsgd is not None)
+    shadows = preset.shadows_of(target.config.method.private)
     asked = {
         "schema": AUDIT_SCHEMA,
         "shadows": shadows,

@@ -23,7 +23,6 @@ SIZES = {
 # Seconds on one core of the machine this was planned on; `status` corrects them by what it finds measured.
 SECONDS_AN_EPOCH = 17.0  # compiled ResNet8, 12,500 images of 32x32
 EAGER_FACTOR = 1.7
-DPSGD_FACTOR = 3.0
 SECONDS_TO_COMPILE = 40.0
 SECONDS_TO_START = 2.0
 
@@ -64,7 +63,7 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
     """
     variant = cell.variant
     values: dict[str, Any] = {
-        "data": {"spec": scale.spec, "limit": scale.limit, "split_seed": seed},
+        "data": {"spec": scale.spec, "limit": scale.limit, "split_seed": seed, "part": "target_train"},
         "model": variant.model,
         "skip": variant.skip,
         "perturbation": strategy_to_dict(strategy_of(variant)),
@@ -72,11 +71,12 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         "batch_size": scale.batch_size,
         "schedule": scale.schedule,
         "seed": seed,
+        "seeded_noise": True,
         **dict(variant.changes),
     }
     if variant.dpsgd:
         values.update(epochs=scale.dpsgd_epochs, batch_size=scale.dpsgd_batch_size)
-        values.update(schedule="quarter", dpsgd={"seeded": True})
+        values.update(schedule="quarter", method={"name": "dpsgd"})
     return make_config(**values)
 
 
@@ -156,7 +156,7 @@ def kind_of(config: TrainConfig) -> str:
     >>> kind_of(make_config(data={"spec": "mnist"}, model="en5-resnet8"))
     'en5-resnet8 on mnist'
     """
-    return f"{config.model}{' by DP-SGD' if config.dpsgd else ''} on {config.data.spec}"
+    return f"{config.model}{f' by {config.method.title}' if config.method.private else ''} on {config.data.spec}"
 
 
 def described(config: TrainConfig) -> str:
@@ -180,8 +180,8 @@ def estimate(config: TrainConfig) -> float:
     records = min(images, config.data.limit or images) / 4
     networks = parse_name(config.model).networks
     work = SECONDS_AN_EPOCH * config.epochs * networks * records * pixels / (12_500 * 1024)
-    if config.dpsgd is not None:
-        return SECONDS_TO_START + DPSGD_FACTOR * work
+    if config.method.private:
+        return SECONDS_TO_START + config.method.relative_cost * work
     if config.epochs * records / config.batch_size < STEPS_WORTH_COMPILING:
         return SECONDS_TO_START + EAGER_FACTOR * work
     return SECONDS_TO_START + SECONDS_TO_COMPILE + work

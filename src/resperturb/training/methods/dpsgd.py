@@ -11,34 +11,146 @@ of what all of them found, so that what is proven does not depend on their numbe
 import math
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.files import plain
 from resperturb.noise import derive_key, keyed_generator
 from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdGuarantee, calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.guarantee import Assumption
 from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
-from resperturb.training.config import DpsgdConfig, TrainConfig
+from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ALONE, World
+from resperturb.training.method import Method, register_method
+from resperturb.training.secret import secrecy
 from resperturb.training.steps import Outcome, Steps, correct, set_random_state, steps_per_epoch
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
 _NEVER_CLIPS = torch.finfo(torch.float32).max
 
 
+@register_method("dpsgd")
+class Dpsgd(Method):
+    """How DP-SGD clips and noises gradients; the defaults are the paper's.
+
+    ``clip`` is the largest norm of one record's gradient, None for no clipping, and the noise on a batch's sum of
+    gradients is ``noise_multiplier`` times that. ``target_epsilon`` asks for the noise that gives it at ``delta``;
+    it is replaced by that noise once the number of records is known. ``max_physical_batch`` is how many records are
+    in memory at once.
+
+    >>> Dpsgd().noise_multiplier
+    1.1
+    """
+
+    title: ClassVar = "DP-SGD"
+    private: ClassVar = True
+    channels_last: ClassVar = False
+    relative_cost: ClassVar = 3.0
+    defaults: ClassVar = {"norm": "group", "schedule": "quarter"}
+
+    noise_multiplier: Annotated[float, Field(ge=0)] | None = None
+    target_epsilon: Annotated[float, Field(gt=0)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    max_physical_batch: Annotated[int, Field(gt=0)] = 64
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paper_noise(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("noise_multiplier") is values.get("target_epsilon") is None:
+            return {**values, "noise_multiplier": 1.1}
+        return values
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Dpsgd":
+        if self.noise_multiplier is not None and self.target_epsilon is not None:
+            raise UsageError("the noise is either given (noise_multiplier) or found (target_epsilon); drop one.")
+        if self.clip is None and self.noise_multiplier != 0:
+            raise UsageError(
+                "gradients that are not clipped have no norm for the noise to be a multiple of; give a finite clip, "
+                "or a noise_multiplier of 0 for a run without privacy."
+            )
+        return self
+
+    @property
+    def label(self) -> str:
+        """Give the noise multiplier."""
+        return f"DP-SGD {self.noise_multiplier or 0:g}"
+
+    def describe(self) -> str:
+        """Give noise and clipping."""
+        clip = "no clipping" if self.clip is None else f"gradients clipped to {self.clip:g}"
+        return f"DP-SGD, noise {self.noise_multiplier or 0:g}, {clip}"
+
+    def check(self, config: TrainConfig) -> None:
+        """Refuse what lets records of a batch see each other."""
+        if config.norm == "batch":
+            raise UsageError(
+                "DP-SGD bounds what each record does to the weights, and BatchNorm lets every record of a batch "
+                "change the gradients of the others, so no epsilon would hold; pass --norm group."
+            )
+        if config.perturbation.get("scale") == "batch_std":
+            raise UsageError(
+                "DP-SGD bounds what each record does to the weights, and noise of scale 'batch_std' depends on the "
+                "whole batch, so no epsilon would hold; use the scale 'constant'."
+            )
+
+    def settle(self, config: TrainConfig, members: ImageSet) -> Method:
+        """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
+        whole = _schedule(config, len(members), config.epochs * steps_per_epoch(config, members))
+        if self.target_epsilon is None:
+            return self
+        found = calibrate_dpsgd(epsilon=self.target_epsilon, delta=self.delta, schedule=whole)
+        # Up to the next ten-thousandth, so that the same wish has the same name on every machine.
+        noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
+        return self.model_copy(update={"noise_multiplier": noise, "target_epsilon": None})
+
+    def steps(
+        self,
+        config: TrainConfig,
+        members: ImageSet,
+        accelerator: str = "auto",
+        compiled: bool | None = None,
+        world: World | None = None,
+        secret: bytes | None = None,
+    ) -> "DpsgdSteps":
+        """Build the network, with the hooks that take the gradients of single records."""
+        return DpsgdSteps(config, members, accelerator, compiled, world or ALONE, secret)
+
+    def guarantee(
+        self, config: TrainConfig, records: int, steps: int, delta: float | None = None
+    ) -> DpsgdGuarantee | None:
+        """Say what so many steps prove: epsilon and delta, what they protect, and what they rest on.
+
+        >>> from resperturb.training.config import make_config
+        >>> config = make_config(
+        ...     data={"spec": "x"}, batch_size=100, method={"name": "dpsgd", "noise_multiplier": 1.0}
+        ... )
+        >>> proven = config.method.guarantee(config, records=1000, steps=20)
+        >>> round(proven.epsilon, 2), proven.delta, proven.schedule.steps
+        (3.59, 1e-05, 20)
+        """
+        assert self.noise_multiplier is not None  # settle() has found it
+        found = dpsgd_guarantee(
+            noise_multiplier=self.noise_multiplier,
+            schedule=_schedule(config, records, steps),
+            delta=self.delta if delta is None else delta,
+        )
+        details = {**found.details, "clip": self.clip}
+        return replace(found, assumptions=assumptions(config), details=details)
+
+
 class DpsgdSteps(Steps):
     """A network in training on ``members`` by DP-SGD; :meth:`take` is one step.
 
-    Everything random in a step comes from a secret of the operating system that the checkpoint keeps until the
-    training ends, or from the seed of the run if the configuration says so: batches, noise on the gradients,
-    augmentation and the noise of a perturbation.
+    Everything random in a step comes from the secret of the run, or from its seed if the configuration says so:
+    batches, noise on the gradients, augmentation and the noise of a perturbation.
     """
 
     # Opacus returns gradients that are laid out one after the other; mixing layouts would cost more than it wins.
@@ -51,16 +163,17 @@ class DpsgdSteps(Steps):
         accelerator: str = "auto",
         compiled: bool | None = None,
         world: World = ALONE,
+        secret: bytes | None = None,
     ) -> None:
         from opacus.grad_sample import GradSampleModule
         from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 
         if compiled:
             raise UsageError("DP-SGD cannot be compiled: the gradients of single records are taken by hooks.")
-        super().__init__(config, members, accelerator, compiled=False, world=world)
-        assert config.dpsgd is not None
-        assert config.dpsgd.noise_multiplier is not None  # settled() has found it
-        self.dpsgd = config.dpsgd
+        super().__init__(config, members, accelerator, compiled=False, world=world, secret=secret)
+        assert isinstance(config.method, Dpsgd)
+        assert config.method.noise_multiplier is not None  # settle() has found it
+        self.dpsgd = config.method
         # The wrapper puts hooks into the layers. It is kept for them only: the model that is trained, saved and asked
         # stays the unwrapped one, with the names it had.
         self._hooks = GradSampleModule(self.model, loss_reduction="sum")
@@ -83,8 +196,7 @@ class DpsgdSteps(Steps):
         return poisson_sample(len(self.members), self.config.batch_size, self._key(progress))
 
     def _key(self, progress: Progress) -> bytes:
-        origin = self.config.seed if self.dpsgd.seeded else bytes.fromhex(progress.secret)
-        return derive_key(b"dpsgd", origin, progress.epoch, progress.step)
+        return derive_key(b"dpsgd", self.origin, progress.epoch, progress.step)
 
     def take(self, progress: Progress) -> Outcome:
         """Take the next step and say how it went."""
@@ -124,10 +236,6 @@ class DpsgdSteps(Steps):
             self.fabric.backward(loss)
         return Outcome(float(loss.detach()), correct(logits, labels), len(labels))
 
-    def guarantee(self, progress: Progress) -> dict[str, Any]:
-        """Say what is proven about the weights after the steps taken so far."""
-        return guarantee(self.config, len(self.members), progress.epoch * self.per_epoch + progress.step)
-
 
 def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
     """Draw a batch: every record by its own coin toss, ``batch_size`` of them on average. A function of ``key``.
@@ -139,62 +247,18 @@ def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
     return (tosses < batch_size / records).nonzero().flatten()
 
 
-def settled(config: TrainConfig, members: ImageSet) -> TrainConfig:
-    """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
-    if config.dpsgd is None:
-        return config
-    whole = _schedule(config, len(members), config.epochs * steps_per_epoch(config, members))
-    if config.dpsgd.target_epsilon is None:
-        return config
-    found = calibrate_dpsgd(epsilon=config.dpsgd.target_epsilon, delta=config.dpsgd.delta, schedule=whole)
-    # Up to the next ten-thousandth, so that the same wish has the same name on every machine.
-    noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
-    changes = {"noise_multiplier": noise, "target_epsilon": None}
-    return config.model_copy(update={"dpsgd": config.dpsgd.model_copy(update=changes)})
-
-
-def guarantee(config: TrainConfig, records: int, steps: int) -> dict[str, Any]:
-    """Say what ``steps`` steps have proven: epsilon and delta, what they protect, and what they rest on.
-
-    >>> from resperturb.training.config import make_config
-    >>> config = make_config(data={"spec": "fashion-sample"}, batch_size=100, dpsgd={"noise_multiplier": 1.0})
-    >>> proven = guarantee(config, records=1000, steps=20)
-    >>> round(proven["epsilon"], 2), proven["delta"], proven["steps"]
-    (3.59, 1e-05, 20)
-    """
-    assert config.dpsgd is not None
-    budget = _budget(config.dpsgd, _schedule(config, records, steps))
-    facts = replace(budget, assumptions=assumptions(config)).to_dict()
-    return dict(plain({**facts.pop("details"), **facts, "clip": config.dpsgd.clip}))
-
-
 def _schedule(config: TrainConfig, records: int, steps: int) -> Schedule:
     return schedule(steps=steps, batch_size=config.batch_size, records=records)
 
 
-def _budget(dpsgd: DpsgdConfig, run: Schedule) -> DpsgdGuarantee:
-    assert dpsgd.noise_multiplier is not None
-    return dpsgd_guarantee(noise_multiplier=dpsgd.noise_multiplier, schedule=run, delta=dpsgd.delta)
-
-
 def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
     """What the guarantee of a training rests on, and which of it this code sees to."""
-    assert config.dpsgd is not None
-    randomness = (
-        Assumption(
-            "assumed",
-            "The seed of the run is secret: whoever knows it can draw batches and noise again and take them away. "
-            "It is written in the run's config.json.",
-        )
-        if config.dpsgd.seeded
-        else Assumption("enforced", "Batches and noise come from a secret that is thrown away with the checkpoint.")
-    )
     return (
         Assumption("enforced", "Every record's gradient is clipped on its own before the noise is added."),
         Assumption("enforced", "Batches are Poisson samples: each record joins each batch by its own coin toss."),
         Assumption("enforced", "No layer mixes records of a batch: GroupNorm in place of BatchNorm."),
         Assumption("enforced", "Pixels are normalised by constants, not by statistics of the records."),
-        randomness,
+        secrecy(config),
         PUBLIC_COUNT,
         Assumption(
             "assumed",

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -22,16 +21,15 @@ from resperturb.noise.source import derive_key
 from resperturb.privacy import dpsgd_guarantee, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config
-from resperturb.training.dpsgd import DpsgdSteps, poisson_sample
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
+from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps, poisson_sample
 from resperturb.training.predict import normalize
 from resperturb.training.run import Run, open_run
 from resperturb.training.steps import build_model
 from tests.conftest import tiny_config as config_of_sample
 
-SEEDED = {"seeded": True}
-WITHOUT_PRIVACY = {"noise_multiplier": 0.0, "clip": None, "seeded": True}
+WITHOUT_PRIVACY = {"name": "dpsgd", "noise_multiplier": 0.0, "clip": None}
 ADDITIVE = {"name": "additive", "gamma": 0.5, "clip_radius": 20.0}
 MULTIPLICATIVE = {"name": "multiplicative", "gamma": 0.5, "floor": 0.1, "output_std": 0.2}
 
@@ -79,7 +77,7 @@ def same(one: Run, other: Run) -> bool:
 @pytest.mark.parametrize("model", ["resnet8", "en2-resnet8"])
 @pytest.mark.parametrize("perturbation", [{"name": "none"}, ADDITIVE, MULTIPLICATIVE], ids=lambda p: p["name"])
 def test_the_gradient_of_a_record_is_its_own(model: str, perturbation: dict[str, object]) -> None:
-    steps = steps_on(4, model=model, perturbation=perturbation, dpsgd=SEEDED)
+    steps = steps_on(4, model=model, perturbation=perturbation, method="dpsgd")
     images = normalize(steps.members.images, 0.5, 0.25).requires_grad_()
     parameters = list(steps.model.parameters())
     losses = F.cross_entropy(steps.model(images), steps.members.labels, reduction="none")
@@ -95,14 +93,14 @@ def test_the_gradient_of_a_record_is_its_own(model: str, perturbation: dict[str,
 
 
 def test_one_record_moves_the_weights_by_the_clipping_norm_at_most() -> None:
-    one = steps_on(1, batch_size=1, dpsgd={"noise_multiplier": 0.0, "clip": 0.01, **SEEDED})
+    one = steps_on(1, batch_size=1, method={"name": "dpsgd", "noise_multiplier": 0.0, "clip": 0.01})
     assert moved(one, Progress()).norm() == pytest.approx(0.01, rel=1e-3)
-    many = steps_on(20, batch_size=20, dpsgd={"noise_multiplier": 0.0, "clip": 0.01, **SEEDED})
+    many = steps_on(20, batch_size=20, method={"name": "dpsgd", "noise_multiplier": 0.0, "clip": 0.01})
     assert 0 < moved(many, Progress()).norm() <= 0.01 * 1.001
 
 
 def test_an_empty_batch_is_a_step_of_noise_of_the_right_size() -> None:
-    steps = steps_on(2, batch_size=1, dpsgd={"noise_multiplier": 3.0, "clip": 0.5, **SEEDED})
+    steps = steps_on(2, batch_size=1, method={"name": "dpsgd", "noise_multiplier": 3.0, "clip": 0.5})
     step = next(step for step in range(100) if not len(steps.sample(Progress(step=step))))
     progress = Progress(step=step)
     noise = moved(steps, progress) / (3.0 * 0.5)
@@ -126,7 +124,7 @@ def test_every_record_joins_a_batch_by_its_own_coin_toss() -> None:
 
 
 def test_without_clipping_and_noise_it_is_sgd_on_the_same_batches(tmp_path: Path) -> None:
-    config = tiny_config(dpsgd={**WITHOUT_PRIVACY, "max_physical_batch": 7}, label_smoothing=0.1, augment=False)
+    config = tiny_config(method={**WITHOUT_PRIVACY, "max_physical_batch": 7}, label_smoothing=0.1, augment=False)
     run = train(config, runs=tmp_path)
     members = members_of(config)
     sampler = DpsgdSteps(run.config, members, accelerator="cpu")
@@ -149,7 +147,7 @@ def test_without_clipping_and_noise_it_is_sgd_on_the_same_batches(tmp_path: Path
 def test_without_clipping_and_noise_it_matches_sgd_where_all_records_are_in_every_batch(tmp_path: Path) -> None:
     common = {"batch_size": 60, "norm": "group", "schedule": "quarter", "epochs": 5}
     plain = train(tiny_config(**common), runs=tmp_path)
-    private = train(tiny_config(**common, dpsgd=WITHOUT_PRIVACY), runs=tmp_path)
+    private = train(tiny_config(**common, method=WITHOUT_PRIVACY), runs=tmp_path)
     torch.manual_seed(0)
     start = build_model(plain.config, members_of(plain.config)).state_dict()
     assert distance(private, load_file(plain.model_path), start) < 1e-3
@@ -180,7 +178,7 @@ def interrupt_at(step: int):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("crashes", [[1], [4, 8]])
 def test_a_crashed_training_ends_with_the_same_weights_and_guarantee(tmp_path: Path, crashes: list[int]) -> None:
-    config = tiny_config(perturbation=ADDITIVE, augment=True, dpsgd={"max_physical_batch": 8, **SEEDED})
+    config = tiny_config(perturbation=ADDITIVE, augment=True, method={"name": "dpsgd", "max_physical_batch": 8})
     whole = train(config, runs=tmp_path / "whole")
     for step in crashes:
         with pytest.raises(Stop):
@@ -196,7 +194,7 @@ def checkpoint_of(path: Path) -> Progress:
 
 
 def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
-    config = tiny_config(dpsgd={"noise_multiplier": 1.5, "delta": 1e-4})
+    config = tiny_config(method={"name": "dpsgd", "noise_multiplier": 1.5, "delta": 1e-4})
 
     def epsilon(steps: int) -> float:
         run = schedule(steps=steps, batch_size=20, records=60)
@@ -215,34 +213,21 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
     assert statuses == {"assumed", "enforced"}
 
 
-def test_the_secret_survives_a_stop_but_not_the_training(tmp_path: Path) -> None:
-    config = tiny_config(perturbation=ADDITIVE, dpsgd={})
-    with pytest.raises(InterruptedTrainingError):
-        train(config, out=tmp_path / "one", on_update=interrupt_at(5))
-    shutil.copytree(tmp_path / "one", tmp_path / "other")
-    secret = checkpoint_of(tmp_path / "one").secret
-    one, other = (train(config, out=tmp_path / name) for name in ("one", "other"))
-    assert same(one, other)
-    assert not same(one, train(config, out=tmp_path / "new"))
-    for file in one.path.rglob("*"):
-        assert secret.encode() not in file.read_bytes()
-
-
 def test_the_seed_repeats_a_run_only_where_that_was_asked_for(tmp_path: Path) -> None:
-    one, again = (train(tiny_config(epochs=1, dpsgd=SEEDED), out=tmp_path / name) for name in "ab")
+    one, again = (train(tiny_config(epochs=1, method="dpsgd"), out=tmp_path / name) for name in "ab")
     assert same(one, again)
     assert any("seed" in a["statement"] for a in one.result.guarantee["assumptions"] if a["status"] == "assumed")
 
 
 def test_a_wanted_epsilon_is_met_and_not_undercut(tmp_path: Path) -> None:
-    run = train(tiny_config(epochs=1, dpsgd={"target_epsilon": 4.0}), runs=tmp_path)
+    run = train(tiny_config(epochs=1, method={"name": "dpsgd", "target_epsilon": 4.0}), runs=tmp_path)
     assert 3.98 < run.result.guarantee["epsilon"] <= 4.0
-    assert run.config.dpsgd is not None
-    assert run.config.dpsgd.noise_multiplier == run.result.guarantee["noise_multiplier"]
+    assert isinstance(run.config.method, Dpsgd)
+    assert run.config.method.noise_multiplier == run.result.guarantee["noise_multiplier"]
 
 
 def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Path) -> None:
-    run = train(tiny_config(epochs=1, model="en2-resnet8", dpsgd={}), runs=tmp_path)
+    run = train(tiny_config(epochs=1, model="en2-resnet8", method="dpsgd"), runs=tmp_path)
     bare = build("en2-resnet8", num_classes=10, in_channels=1, norm="group")
     assert load_file(run.model_path).keys() == bare.state_dict().keys()
     assert open_run(run.path).load_model().state_dict().keys() == bare.state_dict().keys()
@@ -251,15 +236,15 @@ def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Pa
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"norm": "batch", "dpsgd": {}}, "BatchNorm lets every record.*--norm group"),
+        ({"norm": "batch", "method": "dpsgd"}, "BatchNorm lets every record.*--norm group"),
         (
-            {"dpsgd": {}, "perturbation": {"name": "additive", "gamma": 1.0, "scale": "batch_std"}},
+            {"method": "dpsgd", "perturbation": {"name": "additive", "gamma": 1.0, "scale": "batch_std"}},
             "depends on the whole batch",
         ),
-        ({"dpsgd": {"noise_multiplier": 1.0, "target_epsilon": 1.0}}, "either given .* or found"),
-        ({"dpsgd": {"clip": None}}, "give a finite clip"),
-        ({"dpsgd": {"clip": -1.0}}, r"dpsgd\.clip"),
-        ({"dpsgd": {"shuffled": True}}, r"dpsgd\.shuffled"),
+        ({"method": {"name": "dpsgd", "noise_multiplier": 1.0, "target_epsilon": 1.0}}, "either given .* or found"),
+        ({"method": {"name": "dpsgd", "clip": None}}, "give a finite clip"),
+        ({"method": {"name": "dpsgd", "clip": -1.0}}, r"clip"),
+        ({"method": {"name": "dpsgd", "shuffled": True}}, r"shuffled"),
     ],
 )
 def test_what_would_void_the_guarantee_is_refused(values: dict[str, object], message: str) -> None:
@@ -269,14 +254,14 @@ def test_what_would_void_the_guarantee_is_refused(values: dict[str, object], mes
 
 def test_batches_of_more_records_than_there_are_are_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="batch of 61 cannot be drawn from 60 records"):
-        train(tiny_config(batch_size=61, dpsgd={}), runs=tmp_path)
+        train(tiny_config(batch_size=61, method="dpsgd"), runs=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_defaults_are_the_paper_s() -> None:
-    config = make_config(data={"spec": "x"}, dpsgd={})
-    assert config.dpsgd is not None
-    assert (config.dpsgd.noise_multiplier, config.dpsgd.clip) == (1.1, 1.0)
+    config = make_config(data={"spec": "x"}, method="dpsgd")
+    assert isinstance(config.method, Dpsgd)
+    assert (config.method.noise_multiplier, config.method.clip) == (1.1, 1.0)
     assert (config.lr, config.schedule, config.epochs, config.norm) == (0.1, "quarter", 100, "group")
 
 
@@ -298,9 +283,8 @@ def test_the_command_takes_seeded_noise(tmp_path: Path) -> None:
     arguments = [*TRAIN, "--method", "dpsgd", "--seeded-noise", "--out", str(tmp_path / "run"), "--json"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    kept = open_run(tmp_path / "run").config.dpsgd
-    assert kept is not None
-    assert kept.seeded
+    assert open_run(tmp_path / "run").config.seeded_noise
+    assert "an assumption is not met" in json.loads(result.stdout)["guarantee"]["verdict"]
 
 
 def test_the_command_takes_an_infinite_clip(tmp_path: Path) -> None:
@@ -313,7 +297,7 @@ def test_the_command_takes_an_infinite_clip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--noise-multiplier", "1"], "--noise-multiplier is of DP-SGD; add --method dpsgd"),
+        (["--noise-multiplier", "1"], "--noise-multiplier does not go with the training method 'sgd'"),
         (["--method", "dpsgd", "--norm", "batch"], "pass --norm group"),
         (["--method", "dpsgd", "--clip", "inf"], "give a finite clip"),
     ],

@@ -1,0 +1,1 @@
+"""One module per training method; importing it registers the method."""
