@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def secret_config(**changes: object) -> TrainConfig:
 def finished(tmp_path: Path, config: TrainConfig, **result: object) -> Run:
     """A run of which only what is asked for here is there."""
     run = Run(tmp_path, config)
-    run.__dict__["result"] = {"records": 1000, "channels": 1, "image_size": [28, 28], **result}
+    run.__dict__["result"] = SimpleNamespace(**{"records": 1000, "channels": 1, "image_size": [28, 28], **result})
     return run
 
 

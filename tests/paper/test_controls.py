@@ -1,6 +1,7 @@
 """Controls: a network without noise, held back by ordinary means to the accuracy that the noise costs."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.conftest import tiny_config
 
 def run(tmp_path: Path, accuracy: float) -> Run:
     made = Run(tmp_path / str(accuracy), tiny_config())
-    made.__dict__["result"] = {"test_accuracy": accuracy}
+    made.__dict__["result"] = SimpleNamespace(test_accuracy=accuracy)
     return made
 
 
