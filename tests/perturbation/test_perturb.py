@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import resperturb as rp
 from resperturb.errors import UsageError
-from resperturb.noise.source import NoiseSource
+from resperturb.noise import Draw, NoiseSource
 from resperturb.perturbation import strategy_from_dict, strategy_to_dict
 from resperturb.perturbation.junctions import HasJunction, join
 from resperturb.perturbation.perturb import perturbed_junctions
@@ -83,6 +83,7 @@ def test_the_input_gets_half_of_gamma_unless_told_otherwise() -> None:
 
 
 def test_the_equations_with_a_known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda x: False)  # draw apart from the sum
     monkeypatch.setattr(NoiseSource, "normal", lambda self, like, training: torch.full_like(like, 2.0))
     x = torch.tensor([[1.0, -3.0]])
     model = nn.Sequential(Block(slope=0.5))
@@ -92,11 +93,35 @@ def test_the_equations_with_a_known_noise(monkeypatch: pytest.MonkeyPatch) -> No
     assert multiplicative(x).equal(1.5 * x + 0.25 * x * 2.0)
 
 
+@pytest.mark.parametrize("strategy", [rp.Additive(0.5), rp.Multiplicative(0.5), rp.Multiplicative(0.5, floor=0.2)])
+def test_noise_that_is_added_where_it_is_drawn_is_the_same_noise(
+    strategy: rp.Additive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = rp.perturb(rp.models.build("resnet8", num_classes=3), strategy, seed=1)
+    x = torch.randn(2, 3, 8, 8)
+
+    def outcome() -> list[Tensor]:
+        torch.manual_seed(2)
+        model.zero_grad()
+        model.train()(x).square().sum().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    fast = outcome()
+    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda x: False)
+    torch.testing.assert_close(fast, outcome(), rtol=1e-3, atol=1e-4)
+
+
+class Ones(Draw):
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float) -> Tensor:
+        return x + scale * factor
+
+
 @settings(deadline=None)
 @given(st.floats(0.01, 3.0), st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=8))
 def test_the_floor_keeps_the_sign_and_bounds_the_magnitude(floor: float, values: list[float]) -> None:
     x = torch.tensor(values)
-    scale = rp.Multiplicative(gamma=1.0, floor=floor).apply(torch.zeros_like(x), x, torch.ones_like(x))
+    scale = rp.Multiplicative(gamma=1.0, floor=floor).apply(torch.zeros_like(x), x, Ones(NoiseSource(), False))
     expected = [-max(-v, floor) if v < 0 else max(v, floor) for v in x.tolist()]
     torch.testing.assert_close(scale, torch.tensor(expected))
 
@@ -123,6 +148,7 @@ def test_noise_is_independent_across_calls_examples_elements_and_blocks(
 ) -> None:
     drawn: list[Tensor] = []
     draw = NoiseSource.normal
+    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda x: False)  # draw apart from the sum
     monkeypatch.setattr(NoiseSource, "normal", lambda self, like, t: drawn.append(draw(self, like, t)) or drawn[-1])
     torch.manual_seed(0)
     model = rp.perturb(net(blocks=2), ADDITIVE).train(training)

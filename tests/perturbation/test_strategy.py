@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import resperturb as rp
 from resperturb.errors import UsageError
+from resperturb.noise import Draw
 from resperturb.perturbation import STRATEGIES, Strategy, register_strategy, strategy_from_dict, strategy_to_dict
 from resperturb.perturbation.strategy import TrainingFacts
 
@@ -26,8 +27,8 @@ def halving() -> Iterator[type[Strategy]]:
 
         gamma: float = 1.0
 
-        def apply(self, total: Tensor, shortcut: Tensor | None, noise: Tensor) -> Tensor:
-            return total + self.gamma * total.abs() / 2 * noise
+        def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
+            return total + self.gamma * total.abs() / 2 * noise.like(total)
 
         @property
         def is_noisy(self) -> bool:

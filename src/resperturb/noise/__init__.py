@@ -2,10 +2,11 @@
 
 from resperturb.noise.kernel import has_compiler
 from resperturb.noise.normals import TAIL_PROBABILITY, keyed_generator, standard_normal, tail_delta
-from resperturb.noise.source import NoiseSource, derive_key, training_key
+from resperturb.noise.source import Draw, NoiseSource, derive_key, training_key
 
 __all__ = [
     "TAIL_PROBABILITY",
+    "Draw",
     "NoiseSource",
     "derive_key",
     "has_compiler",

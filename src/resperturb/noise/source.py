@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -171,6 +172,10 @@ class NoiseSource:
         result: Tensor = _AddcmulNormal.apply(x, factor, key, scale, in_place)  # type: ignore[no-untyped-call]
         return result
 
+    def draw(self, training: bool, *, in_place: bool = False) -> "Draw":
+        """Return one draw, which is made where it is used."""
+        return Draw(self, training, in_place)
+
     def next_key(self, training: bool) -> bytes:
         """Return a key that was not used before."""
         if training:
@@ -188,6 +193,34 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Standard normals for one tensor, drawn where they are used: sums with them need no memory of their own.
+
+    ``in_place`` says that the tensor may be written over: nothing else reads it, now or in a backward pass.
+
+    >>> noise = NoiseSource().draw(training=False)
+    >>> noise.add(torch.zeros(3), scale=0.5).shape
+    torch.Size([3])
+    """
+
+    source: NoiseSource
+    training: bool
+    in_place: bool = False
+
+    def add(self, x: Tensor, scale: float) -> Tensor:
+        """Return ``x + scale n``."""
+        return self.source.add(x, scale, self.training, in_place=self.in_place)
+
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float) -> Tensor:
+        """Return ``x + scale factor n``."""
+        return self.source.addcmul(x, factor, scale, self.training, in_place=self.in_place)
+
+    def like(self, x: Tensor) -> Tensor:
+        """Return ``n`` itself, for whatever else is to be done with it."""
+        return self.source.normal(x, self.training)
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -38,9 +38,9 @@ class StrategyNoise:
         """Add the noise, unless it is silenced."""
         if not self.strategy.is_noisy_at_junctions or self.source.silenced:
             return total
-        return added(
-            self.strategy.apply, total, shortcut, lambda like: self.source.normal(like, training), "a junction"
-        )
+        # A sum of two is a new tensor that nothing else reads; a branch alone may be.
+        noise = self.source.draw(training, in_place=shortcut is not None)
+        return added(self.strategy.apply, total, shortcut, noise, "a junction")
 
 
 def _keep_slow_path(module: nn.Module, args: Any) -> None:

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from resperturb.errors import ResperturbError
+from resperturb.noise import Draw
 
 # A draw that leaves more of the elements as they were than this is no noise any more.
 SWALLOWED = 0.5
@@ -15,16 +17,14 @@ SWALLOWED = 0.5
 _calls = itertools.count()
 
 
-def added(
-    apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, draw: Callable[[Tensor], Tensor], where: str
-) -> Tensor:
+def added(apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, noise: Draw, where: str) -> Tensor:
     """Add noise to ``total`` in at least 32 bits, and return it in the type that ``total`` had.
 
     Args:
         apply: Adds noise: ``apply(total, scale, noise)``.
         total: What the noise goes to.
         scale: What ``apply`` scales the noise by, if anything.
-        draw: Returns standard normals that look like a tensor.
+        noise: The draw.
         where: The place, for the message.
 
     Raises:
@@ -32,9 +32,9 @@ def added(
             noise. Not noticed in compiled or exported graphs, which cannot look at values.
     """
     if not _is_half(total):
-        return apply(total, scale, draw(total))
+        return apply(total, scale, noise)
     wide = total.float()
-    noisy = apply(wide, None if scale is None else scale.float(), draw(wide))
+    noisy = apply(wide, None if scale is None else scale.float(), replace(noise, in_place=False))
     rounded = noisy.to(total.dtype)
     # On a GPU to look is to wait, so it is done now and then; 61 is prime, so that every place has its turn.
     if _values_are_there(total) and (total.device.type == "cpu" or next(_calls) % 61 == 0):

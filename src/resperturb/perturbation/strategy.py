@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from torch import Tensor, nn
 
 from resperturb.errors import UsageError
-from resperturb.noise.source import NoiseSource
+from resperturb.noise import Draw, NoiseSource
 from resperturb.registry import Registry
 
 if TYPE_CHECKING:
@@ -78,16 +78,18 @@ class Strategy(ABC):
     needs_shortcut: ClassVar[bool] = False
 
     @abstractmethod
-    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Tensor) -> Tensor:
+    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Add noise to a residual sum.
 
         Args:
             total: The sum of shortcut and branch.
             shortcut: The shortcut alone; None where a network has no skip connections.
-            noise: Standard normals of the shape of ``total``.
+            noise: Standard normals ``n`` of the shape of ``total``: ``noise.add(total, scale)`` is
+                ``total + scale n``, ``noise.addcmul(total, factor, scale)`` is ``total + scale factor n``, and
+                ``noise.like(total)`` is ``n``. One of them, once.
 
         Returns:
-            ``total`` with noise that is linear in ``noise``.
+            ``total`` with noise that is linear in ``n``.
         """
 
     @property

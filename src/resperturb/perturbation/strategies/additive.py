@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.utils.hooks import RemovableHandle
 
 from resperturb.errors import UsageError
-from resperturb.noise.source import NoiseSource
+from resperturb.noise import Draw, NoiseSource
 from resperturb.perturbation.precision import added
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
@@ -66,11 +66,11 @@ class Additive(Strategy):
         """Whether gamma is positive."""
         return self.gamma > 0
 
-    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Tensor) -> Tensor:
+    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma noise``."""
         if self.scale == "batch_std":
-            return total + self.gamma * total.detach().std() * noise
-        return torch.add(total, noise, alpha=self.gamma)
+            return total + self.gamma * total.detach().std() * noise.like(total)
+        return noise.add(total, self.gamma)
 
     def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
         """Noise the input of every network, and keep their first layers from being called past that noise."""
@@ -165,10 +165,10 @@ class InputNoise:
             return batch
         std = self.strategy.input_std
         return added(
-            lambda total, _, noise: torch.add(total, noise, alpha=std),
+            lambda total, _, noise: noise.add(total, std),
             batch,
             None,
-            lambda like: self.source.normal(like, training),
+            self.source.draw(training),
             "the input",
         )
 

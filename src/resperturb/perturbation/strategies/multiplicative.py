@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.noise.source import NoiseSource
+from resperturb.noise import Draw, NoiseSource
 from resperturb.perturbation.precision import added
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
@@ -53,7 +53,7 @@ class Multiplicative(Strategy):
         """Whether gamma is positive."""
         return self.gamma > 0
 
-    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Tensor) -> Tensor:
+    def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma x~ noise`` with ``x~`` the shortcut's value, no smaller than the floor."""
         assert shortcut is not None  # perturb() refuses networks without shortcuts
         shortcut = shortcut.to(total.dtype)  # autocast may leave the two sides of a sum in different precisions
@@ -62,7 +62,7 @@ class Multiplicative(Strategy):
             # Not copysign, which no exporter to ONNX knows.
             magnitude = shortcut.abs().clamp_min(self.floor)
             shortcut = torch.where(shortcut < 0, -magnitude, magnitude)
-        return torch.addcmul(total, shortcut, noise, value=self.gamma)
+        return noise.addcmul(total, shortcut, self.gamma)
 
     def check(self, networks: Sequence[nn.Module]) -> None:
         """Refuse networks without a linear layer to noise."""
@@ -114,10 +114,10 @@ class OutputNoise:
             return output
         std = self.strategy.output_std
         return added(
-            lambda total, norm, noise: torch.addcmul(total, norm, noise, value=std),
+            lambda total, norm, noise: noise.addcmul(total, norm, std),
             output,
             args[0].norm(dim=-1, keepdim=True).to(output.dtype),  # autocast may have left the input in another
-            lambda like: self.source.normal(like, module.training),
+            self.source.draw(module.training),
             "the output",
         )
 
