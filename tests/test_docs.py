@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from resperturb.cli import app
-from resperturb.data.sources import load_pair
+from resperturb.data import load_pair
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resperturb.data.sources import load_pair
+from resperturb.data import load_pair
 
 PER_CLASS = {"train": 400, "test": 200}
 DESTINATION = Path(__file__).parents[1] / "src" / "resperturb" / "data" / "embedded" / "fashion-sample.npz"

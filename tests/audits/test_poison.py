@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from resperturb.audits.poison import PoisonSettings, poison_audit
+from resperturb.data import load
 from resperturb.data.poison import KINDS, Kind, make_poison
-from resperturb.data.sources import load
 from resperturb.errors import UsageError
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train

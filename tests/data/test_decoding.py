@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image, ImageFile
 
-from resperturb.data import decoding
-from resperturb.data.decoding import decode, decode_all
+from resperturb.data import storage
+from resperturb.data.decoding import Decoder
 from resperturb.errors import UsageError
 
 RNG = np.random.default_rng(0)
@@ -21,6 +21,14 @@ def encode(image, kind="PNG", **options) -> bytes:
     file = io.BytesIO()
     (Image.fromarray(image) if isinstance(image, np.ndarray) else image).save(file, kind, **options)
     return file.getvalue()
+
+
+def decode(encoded, where="x", **options) -> np.ndarray:
+    return Decoder(**options).decode(encoded, where)
+
+
+def decode_all(encoded, where, **options) -> torch.Tensor:
+    return torch.from_numpy(Decoder(**options).into(storage.in_memory, encoded, where))
 
 
 def test_grey_and_colour_come_back_bit_for_bit():
@@ -71,7 +79,7 @@ def test_cmyk_is_converted_to_colour():
 
 
 def test_floating_point_pixels_are_refused_because_their_range_is_unknown():
-    with pytest.raises(UsageError, match=r"scan\.tif holds 32-bit pixels"):
+    with pytest.raises(UsageError, match=r"scan\.tif holds 32-bit or signed pixels"):
         decode(encode(np.zeros((2, 2), dtype=np.float32), "TIFF"), "scan.tif")
 
 
@@ -174,6 +182,6 @@ def test_arrays_are_resized_like_files():
 
 
 def test_more_images_than_memory_are_refused_before_allocating(monkeypatch):
-    monkeypatch.setattr(decoding.os, "sysconf", lambda name: 16)
+    monkeypatch.setattr(storage, "physical_memory", lambda: 256)
     with pytest.raises(UsageError, match=r"3 images of 12x12.*--image-size"):
         decode_all([encode(GREY)] * 3, ["x"] * 3)

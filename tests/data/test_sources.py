@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from resperturb.data.sources import load, load_pair
+from resperturb.data import load, load_pair
 from resperturb.errors import UsageError
 
 RNG = np.random.default_rng(0)
@@ -354,7 +354,7 @@ def test_mixed_sizes_in_a_folder_need_an_image_size(tmp_path):
 def test_folders_without_images_are_refused(tmp_path):
     refused(tmp_path, str(tmp_path), "no images")
     (tmp_path / "loose.png").write_bytes(png(pictures(1)[0]))
-    refused(tmp_path, "one folder a class")
+    refused(tmp_path, "one folder per class")
     write_images(tmp_path, {"cat": pictures(2)})
     (tmp_path / "dog").mkdir()
     refused(tmp_path, str(tmp_path / "dog"), "no images")
@@ -539,15 +539,16 @@ def test_without_a_network_a_hub_name_says_how_to_provide_it(tmp_path):
 
 def test_a_hub_data_set_is_read_like_its_parquet_files(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
-    from resperturb.data import hub
-    from resperturb.data.tables import Columns
+    from resperturb.data.records import Columns
+    from resperturb.data.sources import Place, hub
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     images = pictures(6)
     for part in ("train", "test"):
         write_parquet(tmp_path / "set" / f"{part}.parquet", images, ["a", "b"], label=[0, 1, 1, 0, 1, 0])
     # A folder stands in for a repository of the hub: the client reads both in the same way.
-    train, test = hub.load_hub(str(tmp_path / "set"), Columns(), "owner/name", "")
+    monkeypatch.setattr(hub, "hub_name", lambda spec: str(tmp_path / "set"))
+    train, test = hub.Hub().read(Place("owner/name", None, Columns()))
     assert train.names == ("a", "b")
     assert train.labels == (0, 1, 1, 0, 1, 0)
     assert list(train.images) == [png(image) for image in images]

@@ -16,11 +16,10 @@ import pytest
 import torch
 from PIL import Image
 
-from resperturb.data import storage
+from resperturb.data import load_pair, storage
 from resperturb.data.canaries import joined, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import Rows
-from resperturb.data.sources import load_pair
 from resperturb.errors import ResperturbError, UsageError
 
 RNG = np.random.default_rng(0)
@@ -176,7 +175,7 @@ def test_an_error_while_decoding_leaves_nothing(tmp_path, cache):
     assert kept(cache) == []
 
 
-LOAD = "import sys; from resperturb.data.sources import load_pair; load_pair(sys.argv[1], data_in='disk')"
+LOAD = "import sys; from resperturb.data import load_pair; load_pair(sys.argv[1], data_in='disk')"
 
 
 def test_a_killed_process_leaves_no_half_of_a_file(tmp_path, cache):

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.cli import app
-from resperturb.data.sources import load_pair
+from resperturb.data import load_pair
 from resperturb.engine import RayEngine, Task, TrainTask, train_many
 from resperturb.engine import ray as fanout_ray
 from resperturb.engine.task import Tell

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from resperturb.audits.audit import Settings, audit
-from resperturb.data.sources import load_pair
+from resperturb.data import load_pair
 from resperturb.report.collect import ReportedRun
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run

@@ -193,7 +193,12 @@ def train(
     group_column: Annotated[str | None, typer.Option(help="Column whose values stay together, e.g. patient.")] = None,
     image_column: Annotated[str | None, typer.Option(help="Column of the images; guessed.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the labels; guessed.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Resize all images to this many pixels.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Resize the short side to this many pixels and take the centre.")
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Bits that the values of 16-bit images have, if the files do not say; 16.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Use only the first so many images.")] = None,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for the final accuracies.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; named by its hash if left out.")] = None,
@@ -212,6 +217,7 @@ def train(
     from resperturb.cli.progress import training_progress
     from resperturb.training.config import make_config
     from resperturb.training.distributed import launch, launched
+    from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import train as train_run
 
     config = make_config(
@@ -221,6 +227,7 @@ def train(
             "label_column": label_column,
             "group_column": group_column,
             "image_size": image_size,
+            "bits": bits,
             "limit": limit,
             "split_seed": split_seed,
             "part": part,
@@ -255,6 +262,8 @@ def train(
         return
     _note_processes(run, processes)
 
+    loaded = load_inputs(run.config.data).train.summary
+
     def show(console: Any) -> None:
         from rich.table import Table
 
@@ -269,12 +278,18 @@ def train(
             f"{run.result.seconds:.0f} s",
         )
         console.print(table)
+        console.print(str(loaded), markup=False)
         if guarantee := run.result.guarantee:
             _show_guarantee(console, guarantee)
         if part != "all":
             console.print(f"Next: resperturb attack {run.path}")
 
-    payload = {"run": str(run.path), "hash": run.config.digest, **run.result.to_dict()}
+    payload = {
+        "run": str(run.path),
+        "hash": run.config.digest,
+        **run.result.to_dict(),
+        "data": loaded,
+    }
     emit(payload, as_json, show)
 
 

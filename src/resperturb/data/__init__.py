@@ -1,7 +1,8 @@
 """Images in memory, where they come from, and which of them a model may see."""
 
-from resperturb.data.images import ImageSet
-from resperturb.data.sources import DATA_VARIABLE, SAMPLE, SHORT_FORMS, load, load_pair
+from resperturb.data.images import ImageSet, LoadSummary
+from resperturb.data.loading import load, load_pair
+from resperturb.data.sources import DATA_VARIABLE, SAMPLE, SHORT_FORMS, data_sources
 from resperturb.data.splits import Quarters, four_quarters, held_out
 
 __all__ = [
@@ -9,7 +10,9 @@ __all__ = [
     "SAMPLE",
     "SHORT_FORMS",
     "ImageSet",
+    "LoadSummary",
     "Quarters",
+    "data_sources",
     "four_quarters",
     "held_out",
     "load",

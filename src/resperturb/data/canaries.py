@@ -49,7 +49,7 @@ def make_canaries(images: ImageSet, spare: Indices, counts: Mapping[str, int], s
 
     The same arguments always give the same canaries.
 
-    >>> from resperturb.data.sources import load
+    >>> from resperturb.data import load
     >>> sample = load("fashion-sample", split="train", limit=20)
     >>> canaries = make_canaries(sample, np.arange(10), {"mislabelled": 3, "blank": 2}, seed=0)
     >>> canaries.kinds.tolist()
@@ -98,7 +98,7 @@ def fair_coins(count: int, seed: int, purpose: int = 0) -> Bools:
 def joined(one: ImageSet, other: ImageSet) -> ImageSet:
     """Append one set of images to another with the same classes.
 
-    >>> from resperturb.data.sources import load
+    >>> from resperturb.data import load
     >>> sample = load("fashion-sample", split="train", limit=20)
     >>> len(joined(sample, sample.select([0, 1])))
     22

@@ -1,26 +1,36 @@
-"""From encoded images to one uint8 tensor: every kind of image is converted, none is guessed or padded."""
+"""From encoded images to one uint8 array: every kind of image is converted and counted, none is guessed or padded.
+
+Hugging Face `datasets` hands whatever it finds to ``PIL.Image.open``, which starts Ghostscript on PostScript, and
+gives back images of any depth and size; tests/data/test_datasets.py shows it. So decoding is ours.
+"""
 
 import io
-import math
 import os
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from threading import Lock
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
-import torch
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from resperturb.data.dicom import dicom_pixels, is_dicom
+from resperturb.data.paths import one_line, open_regular
+from resperturb.data.rows import Pixels, let_go
 from resperturb.errors import UsageError
 
-Pixels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
-Encoded: TypeAlias = bytes | Path | Pixels
+Encoded: TypeAlias = bytes | Path | np.ndarray[Any, Any]
 
+_ORIENTATION = 0x0112  # EXIF
+_TIFF_BITS, _TIFF_MAX_VALUE = 258, 281
+# The formats that are decoded in this process. Pillow knows more, and runs Ghostscript for PostScript.
+FORMATS = ("PNG", "JPEG", "JPEG2000", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 # Far above any image a residual network trains on, far below what an image bomb unpacks to.
 MAX_PIXELS = 50_000_000
 _GREY_MODES = ("1", "L")
@@ -28,82 +38,303 @@ _BLOCK = 64
 _BYTES_PER_BLOCK = 1 << 22
 
 
-def decode(encoded: bytes | Path, where: str, image_size: int | None = None) -> Pixels:
-    """Decode one image to uint8 ``[H, W]`` (grey) or ``[H, W, 3]`` (colour); ``where`` names it in errors.
+@dataclass
+class Tally:
+    """What was done to how many images, and the largest 16-bit value whose range no file declares (0: there is none).
 
-    The EXIF orientation is applied; 16-bit values are scaled from their full range; transparent pixels are laid on
-    white; with ``image_size`` the image is resized, antialiased, to that square.
+    >>> tally = Tally()
+    >>> tally.count("turned upright")
+    >>> dict(tally.converted)
+    {'turned upright': 1}
+    """
+
+    converted: Counter[str] = field(default_factory=Counter)
+    brightest: int = 0
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def count(self, what: str, images: int = 1) -> None:
+        """Count ``images`` to which ``what`` was done."""
+        with self._lock:
+            self.converted[what] += images
+
+    def add(self, other: "Tally") -> None:
+        """Add what was counted elsewhere."""
+        self.converted.update(other.converted)
+        self.saw(other.brightest)
+
+    def saw(self, value: int) -> None:
+        """Note a 16-bit value of no declared range."""
+        with self._lock:
+            self.brightest = max(self.brightest, value)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How images become uint8: resized and cropped to ``image_size``, 16-bit values out of ``bits``.
+
+    Values of more than 8 bits are scaled from the range that was asked for (``bits``), or that the file declares
+    (DICOM, PNG's sBIT, TIFF's tags), or else from all 16 bits. The EXIF orientation is applied; transparent pixels
+    are laid on white. An image of another size is resized so that its short side is ``image_size``, antialiased, and
+    its centre is taken, as torchvision's ``Resize`` and ``CenterCrop`` do.
 
     >>> file = io.BytesIO()
-    >>> Image.new("I;16", (2, 1), 65535).save(file, "PNG")
-    >>> decode(file.getvalue(), "example").tolist()
+    >>> Image.new("I;16", (2, 1), 4095).save(file, "PNG")
+    >>> Decoder().decode(file.getvalue(), "example").tolist()
+    [[16, 16]]
+    >>> Decoder(bits=12).decode(file.getvalue(), "example").tolist()
     [[255, 255]]
     """
-    try:
-        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-            _refuse_bomb(image, where)
+
+    image_size: int | None = None
+    bits: int | None = None
+    tally: Tally = field(default_factory=Tally, compare=False)
+
+    def decode(self, encoded: Encoded, where: str) -> Pixels:
+        """Decode one image to uint8 ``[H, W]`` (grey) or ``[H, W, 3]`` (colour); ``where`` names it in errors.
+
+        Raises:
+            UsageError: If it is not there, no regular file, no image, truncated, or larger than ``MAX_PIXELS``.
+        """
+        if isinstance(encoded, np.ndarray):
+            return np.asarray(self._sized(Image.fromarray(self._eight_bit_values(encoded, where)), where))
+        try:
+            with _opened(encoded) as file:
+                image = self._dicom(file, where) if is_dicom(file) else self._picture(file, where)
+                return np.asarray(self._sized(image, where))
+        except UsageError:
+            raise
+        except FileNotFoundError:
+            raise UsageError(f"The image of {where} is not there.") from None
+        except PermissionError:
+            raise UsageError(f"The image of {where} may not be read: check its permissions.") from None
+        except Image.DecompressionBombError:
+            raise UsageError(_bomb_message(where)) from None
+        except Exception as error:  # the decoders raise many kinds, SyntaxError and struct.error among them
+            raise UsageError(
+                f"The image of {where} is corrupt, truncated or no image: {_reason(error)}. Replace or remove it."
+            ) from None
+
+    def into(
+        self,
+        allocate: Callable[[tuple[int, ...]], Pixels],
+        encoded: Iterable[Encoded] | np.ndarray[Any, Any],
+        where: Sequence[str],
+    ) -> Pixels:
+        """Decode all images into an array ``[N, C, H, W]`` of the shape that ``allocate`` is given.
+
+        There is one channel if all are grey, three if any is in colour: then ``allocate`` is called once more when
+        the first of these comes. ``encoded`` is read once, in order; it may be an array ``[N, H, W]`` or
+        ``[N, H, W, 3]``.
+        """
+        if isinstance(encoded, np.ndarray) and self.image_size in (None, *_square(encoded)):
+            return self._array(encoded, allocate, where)
+
+        def one(index: int, item: Encoded) -> Pixels:
+            pixels = self.decode(item, where[index])
+            return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+        items = enumerate(encoded)
+        with _strict_pillow():
+            first = one(*next(items))
+            out = allocate((len(where), *first.shape))
+            out[0] = first
+            written = 0
+            for index, pixels in _decoded(one, items, first.nbytes):
+                if pixels.shape[1:] != first.shape[1:]:
+                    raise UsageError(_mixed_sizes(encoded, where[index]))
+                if len(pixels) > out.shape[1]:  # the first colour image of a set that began in grey
+                    grey, out = out, allocate((len(where), *pixels.shape))
+                    for start in range(0, index, _BLOCK):
+                        out[start : min(start + _BLOCK, index)] = grey[start : min(start + _BLOCK, index)]
+                out[index] = pixels
+                written = let_go(out, written + pixels.nbytes)
+        return out
+
+    def _array(
+        self, values: np.ndarray[Any, Any], allocate: Callable[[tuple[int, ...]], Pixels], where: Sequence[str]
+    ) -> Pixels:
+        turned = values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2)
+        out, written = allocate(turned.shape), 0
+        for start in range(0, len(turned), _BLOCK):
+            block = self._eight_bit_values(turned[start : start + _BLOCK], where[start], len(turned[start:][:_BLOCK]))
+            out[start : start + _BLOCK] = block
+            written = let_go(out, written + block.nbytes)
+        return out
+
+    def _eight_bit_values(
+        self, values: np.ndarray[Any, Any], where: str, images: int = 1, declared: int | None = None
+    ) -> Pixels:
+        """Scale integers of up to 16 bits to 8."""
+        if values.dtype == np.uint8:
+            return values
+        bits, why = (self.bits, "asked for") if self.bits else (declared, "declared") if declared else (16, "all 16")
+        top, highest = 2**bits - 1, int(values.max(initial=0))
+        if highest > top:
+            raise UsageError(
+                f"The image of {where} holds the value {highest}, beyond the {bits} bits (0 to {top}) that were "
+                f"{why}: give --bits {highest.bit_length()}."
+            )
+        if why == "all 16":
+            self.tally.saw(highest)
+        self.tally.count(f"from {bits} bits to 8" + ("" if why == "all 16" else f" ({why})"), images)
+        scaled: Pixels = ((values.astype(np.uint32) * 255 + top // 2) // top).astype(np.uint8)
+        return scaled
+
+    def _picture(self, file: BinaryIO, where: str) -> Image.Image:
+        with Image.open(file, formats=FORMATS) as image:
+            _refuse_bomb(image.width, image.height, where)
+            deep_colour = any(";16" in str(tile[3]) for tile in image.tile) and not image.mode.startswith("I")
+            declared = _declared_bits(image, file)
             image.load()
-            ImageOps.exif_transpose(image, in_place=True)
-            return np.asarray(_resized(_eight_bit(image, where), image_size))
-    except UsageError:
-        raise
-    except FileNotFoundError:
-        raise UsageError(f"The image of {where} is not there.") from None
-    except PermissionError:
-        raise UsageError(f"The image of {where} may not be read: check its permissions.") from None
-    except Image.DecompressionBombError:
-        raise UsageError(_bomb_message(where)) from None
-    except Exception as error:  # Pillow's decoders raise many kinds, SyntaxError and struct.error among them
-        raise UsageError(
-            f"The image of {where} is corrupt, truncated or no image: {_reason(error)}. Replace or remove it."
-        ) from None
+            if image.getexif().get(_ORIENTATION, 1) != 1:
+                ImageOps.exif_transpose(image, in_place=True)
+                self.tally.count("turned upright")
+            if deep_colour:
+                self._check_deep_colour(image, where)
+            return self._eight_bit(image, where, declared)
+
+    def _check_deep_colour(self, image: Image.Image, where: str) -> None:
+        # Pillow keeps the upper byte of 16-bit colour: that is the full range, and no other can be had.
+        if self.bits not in (None, 16):
+            raise UsageError(
+                f"The image of {where} has 16 bits in each colour, which cannot be read as {self.bits}: convert it "
+                "to 8 bits first."
+            )
+        self.tally.count("from 16 bits to 8")
+        colours = image.getextrema()[:3]
+        self.tally.saw(max(int(high) for _, high in colours) * 256 + 255)  # type: ignore[misc]
+
+    def _dicom(self, file: BinaryIO, where: str) -> Image.Image:
+        values, declared = dicom_pixels(file, where, lambda width, height: _refuse_bomb(width, height, where))
+        return Image.fromarray(self._eight_bit_values(values, where, declared=declared))
+
+    def _sized(self, image: Image.Image, where: str) -> Image.Image:
+        size = self.image_size
+        if size is None or image.size == (size, size):
+            return image
+        width, height = image.size
+        if width <= height:
+            width, height = size, int(size * height / width)
+        else:
+            width, height = int(size * width / height), size
+        if width * height > MAX_PIXELS:
+            raise UsageError(
+                f"The image of {where} is {image.width}x{image.height}, too long to be resized to a short side of "
+                f"{size} pixels: crop or remove it."
+            )
+        left, top = round((width - size) / 2), round((height - size) / 2)
+        self.tally.count("resized" + (" and cropped to the centre" if width != height else ""))
+        # Pillow antialiases.
+        resized = image.resize((width, height), Image.Resampling.BILINEAR)
+        return resized.crop((left, top, left + size, top + size))
+
+    def _eight_bit(self, image: Image.Image, where: str, declared: int | None) -> Image.Image:
+        """Convert to mode L or RGB."""
+        if image.mode == "I" and image.format == "PPM":  # Pillow has scaled it from the range that it declares
+            self.tally.count("from 16 bits to 8 (declared)")
+            return Image.fromarray(((np.asarray(image) + 128) // 257).astype(np.uint8))
+        if image.mode.startswith("I;16"):
+            return Image.fromarray(self._eight_bit_values(np.asarray(image), where, declared=declared))
+        if image.mode in ("I", "F"):
+            raise UsageError(
+                f"The image of {where} holds 32-bit or signed pixels, which have no agreed range: save it with 8 or "
+                "16 bits."
+            )
+        if image.mode in _GREY_MODES and "transparency" not in image.info:
+            return image if image.mode == "L" else image.convert("L")
+        if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "La", "RGBa"):
+            self.tally.count("transparent pixels laid on white")
+            clear = image.convert("RGBA")
+            white = Image.new("RGBA", clear.size, (255, 255, 255, 255))
+            flat = Image.alpha_composite(white, clear).convert("RGB")
+            return flat if image.mode.startswith("RGB") else _grey_if_grey(flat)
+        if image.mode == "P":
+            return _grey_if_grey(image.convert("RGB"))
+        if image.mode != "RGB":
+            self.tally.count(f"from {image.mode} to RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def decode_all(
-    encoded: Iterable[Encoded] | Pixels, where: Sequence[str], image_size: int | None = None
-) -> torch.Tensor:
-    """Decode many images to uint8 ``[N, C, H, W]``: one channel if all are grey, three if any is in colour.
+def _declared_bits(image: Image.Image, file: BinaryIO) -> int | None:
+    """How many bits a 16-bit image says its values have: TIFF in its tags, PNG in its chunk sBIT."""
+    if image.format == "TIFF":
+        tags: Any = image.tag_v2  # type: ignore[attr-defined]
+        stored = int(np.max(tags.get(_TIFF_BITS, 16)))
+        top = int(np.max(tags.get(_TIFF_MAX_VALUE, 0)))
+        return stored if stored < 16 else top.bit_length() if 255 < top < 2**16 - 1 else None
+    if image.format != "PNG" or not image.mode.startswith("I;16"):
+        return None
+    place = file.tell()
+    try:
+        file.seek(8)  # the signature
+        while len(head := file.read(8)) == 8 and head[4:] not in (b"IDAT", b"IEND"):
+            length = int.from_bytes(head[:4], "big")
+            if head[4:] == b"sBIT":
+                bits = file.read(1)[0]
+                return bits if 8 < bits < 16 else None
+            file.seek(length + 4, os.SEEK_CUR)  # and its checksum
+        return None
+    finally:
+        file.seek(place)
 
-    ``encoded`` may also be an array ``[N, H, W]`` or ``[N, H, W, C]`` that is decoded already.
 
-    >>> decode_all(np.zeros((2, 4, 4), dtype=np.uint8), ["a", "b"]).shape
-    torch.Size([2, 1, 4, 4])
-    """
-    return torch.from_numpy(decode_into(in_memory, encoded, where, image_size))
+def _grey_if_grey(image: Image.Image) -> Image.Image:
+    # A palette does not say whether it is grey; its colours do.
+    pixels = np.asarray(image)
+    grey = (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all()
+    return image.getchannel(0) if grey else image
 
 
-def decode_into(
-    allocate: Callable[[tuple[int, ...]], Pixels],
-    encoded: Iterable[Encoded] | Pixels,
-    where: Sequence[str],
-    image_size: int | None = None,
-) -> Pixels:
-    """Decode as :func:`decode_all` does, into an array of the shape that ``allocate`` is given.
+def _square(pixels: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    return (int(pixels.shape[1]),) if pixels.shape[1] == pixels.shape[2] else ()
 
-    It is called once more if a set that begins in grey turns out to have colour. ``encoded`` is read once, in order.
-    """
-    if isinstance(encoded, np.ndarray) and image_size in (None, *_square(encoded)):
-        return _channels_first(encoded, allocate)
 
-    def one(index: int, item: Encoded) -> Pixels:
-        if isinstance(item, np.ndarray):
-            return _with_channels(np.asarray(_resized(Image.fromarray(item), image_size)))
-        return _with_channels(decode(item, where[index], image_size))
+def _refuse_bomb(width: int, height: int, where: str) -> None:
+    if width * height > MAX_PIXELS:
+        raise UsageError(_bomb_message(where, f" ({width}x{height})"))
 
-    items = enumerate(encoded)
-    with _strict_pillow():
-        first = one(*next(items))
-        out = allocate((len(where), *first.shape))
-        out[0] = first
-        for index, pixels in _decoded(one, items, first.nbytes):
-            if pixels.shape[1:] != first.shape[1:]:
-                raise UsageError(_mixed_sizes(encoded, where[index]))
-            if len(pixels) > out.shape[1]:  # the first colour image of a set that began in grey
-                grey, out = out, allocate((len(where), *pixels.shape))
-                for start in range(0, index, _BLOCK):
-                    out[start : min(start + _BLOCK, index)] = grey[start : min(start + _BLOCK, index)]
-            out[index] = pixels
-    return out
+
+def _bomb_message(where: str, size: str = "") -> str:
+    return (
+        f"The image of {where}{size} unpacks to more than {MAX_PIXELS:,} pixels, as a decompression bomb does: "
+        "make it smaller or remove it."
+    )
+
+
+def _mixed_sizes(encoded: Iterable[Encoded], odd: str) -> str:
+    seen = Counter(_size_of(item) for item in encoded)
+    common = ", ".join(f"{size} ({count})" for size, count in seen.most_common(4))
+    more = f" and {len(seen) - 4} more" if len(seen) > 4 else ""
+    return (
+        f"The images differ in size (width x height): {common}{more}; the first that differs is {odd}. "
+        "Give an image size (--image-size): they are resized to it, and their centres taken."
+    )
+
+
+def _size_of(item: Encoded) -> str:
+    if isinstance(item, np.ndarray):
+        return f"{item.shape[1]}x{item.shape[0]}"
+    try:
+        with _opened(item) as file:
+            if is_dicom(file):
+                return "DICOM"
+            with Image.open(file, formats=FORMATS) as image:
+                width, height = image.size
+                if image.getexif().get(_ORIENTATION, 1) >= 5:  # orientations that swap the sides
+                    width, height = height, width
+                return f"{width}x{height}"
+    except Exception:
+        return "unreadable"
+
+
+def _opened(encoded: bytes | Path) -> BinaryIO:
+    return io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"it is in no format known here ({', '.join(FORMATS)}, DICOM)"
+    return one_line(error)
 
 
 def _decoded(
@@ -128,114 +359,6 @@ def _decoded(
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def in_memory(shape: tuple[int, ...]) -> Pixels:
-    """Allocate ``[N, C, H, W]``, or say that this machine could never hold it."""
-    needed = math.prod(shape)
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        there = needed
-    if needed > there:
-        raise UsageError(
-            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.0f} GiB, and this machine has "
-            f"{there / 2**30:,.0f}: keep them on disk (--data-in disk), or give a smaller image size (--image-size) "
-            "or fewer images."
-        )
-    return np.empty(shape, dtype=np.uint8)
-
-
-def _eight_bit(image: Image.Image, where: str) -> Image.Image:
-    """Convert to mode L or RGB."""
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        sixteen = np.asarray(image).astype(np.uint32)
-        return Image.fromarray(((sixteen + 128) // 257).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise UsageError(
-            f"The image of {where} holds 32-bit pixels, which have no agreed range: save it with 8 or 16 bits."
-        )
-    if image.mode in _GREY_MODES and "transparency" not in image.info:
-        return image if image.mode == "L" else image.convert("L")
-    if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "La", "RGBa"):
-        clear = image.convert("RGBA")
-        white = Image.new("RGBA", clear.size, (255, 255, 255, 255))
-        flat = Image.alpha_composite(white, clear).convert("RGB")
-        return flat if image.mode.startswith("RGB") else _grey_if_grey(flat)
-    if image.mode == "P":
-        return _grey_if_grey(image.convert("RGB"))
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _grey_if_grey(image: Image.Image) -> Image.Image:
-    # A palette does not say whether it is grey; its colours do.
-    pixels = np.asarray(image)
-    grey = (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all()
-    return image.getchannel(0) if grey else image
-
-
-def _resized(image: Image.Image, image_size: int | None) -> Image.Image:
-    if image_size is None or image.size == (image_size, image_size):
-        return image
-    return image.resize((image_size, image_size), Image.Resampling.BILINEAR)  # Pillow antialiases
-
-
-def _with_channels(pixels: Pixels) -> Pixels:
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-
-def _channels_first(pixels: Pixels, allocate: Callable[[tuple[int, ...]], Pixels]) -> Pixels:
-    turned = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
-    if allocate is in_memory:
-        return np.ascontiguousarray(turned)
-    out = allocate(turned.shape)
-    out[:] = turned
-    return out
-
-
-def _square(pixels: Pixels) -> tuple[int, ...]:
-    return (int(pixels.shape[1]),) if pixels.shape[1] == pixels.shape[2] else ()
-
-
-def _refuse_bomb(image: Image.Image, where: str) -> None:
-    if image.width * image.height > MAX_PIXELS:
-        raise UsageError(_bomb_message(where, f" ({image.width}x{image.height})"))
-
-
-def _bomb_message(where: str, size: str = "") -> str:
-    return (
-        f"The image of {where}{size} unpacks to more than {MAX_PIXELS:,} pixels, as a decompression bomb does: "
-        "make it smaller or remove it."
-    )
-
-
-def _mixed_sizes(encoded: Iterable[Encoded], odd: str) -> str:
-    seen = Counter(_size_of(item) for item in encoded)
-    common = ", ".join(f"{size} ({count})" for size, count in seen.most_common(4))
-    more = f" and {len(seen) - 4} more" if len(seen) > 4 else ""
-    return (
-        f"The images differ in size (width x height): {common}{more}; the first that differs is {odd}. "
-        "Give an image size (--image-size) and they are resized to it."
-    )
-
-
-def _size_of(item: Encoded) -> str:
-    if isinstance(item, np.ndarray):
-        return f"{item.shape[1]}x{item.shape[0]}"
-    try:
-        with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item) as image:
-            width, height = image.size
-            if image.getexif().get(0x0112, 1) >= 5:  # orientations that swap the sides
-                width, height = height, width
-            return f"{width}x{height}"
-    except Exception:
-        return "unreadable"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "it is in no image format known here"
-    return str(error).strip().rstrip(".") or type(error).__name__
 
 
 def _threads() -> int:

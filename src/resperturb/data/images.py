@@ -16,12 +16,38 @@ from resperturb.data.rows import Images, Rows, in_chunks
 _BYTES_PER_CHUNK = 1 << 24
 
 
+@dataclass(frozen=True)
+class LoadSummary:
+    """What became of the files of a data set: how many were used, converted and left out, and why.
+
+    ``converted`` and ``skipped`` are pairs of a reason and a number; ``advice`` is what the user should look at.
+
+    >>> print(LoadSummary("scans", 80, 20, (("from 12 bits to 8 (asked for)", 100),), ((".txt files", 3),)))
+    scans: 100 images used (80 training, 20 test); 100 from 12 bits to 8 (asked for); skipped: 3 .txt files.
+    """
+
+    source: str
+    train: int
+    test: int
+    converted: tuple[tuple[str, int], ...] = ()
+    skipped: tuple[tuple[str, int], ...] = ()
+    advice: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{self.train + self.test:,} images used ({self.train:,} training, {self.test:,} test)"]
+        parts += [f"{count:,} {what}" for what, count in self.converted]
+        if self.skipped:
+            parts.append("skipped: " + ", ".join(f"{count:,} {what}" for what, count in self.skipped))
+        return " ".join([f"{self.source}: {'; '.join(parts)}.", *self.advice])
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Images as uint8 ``[N, C, H, W]``, their labels (indices into ``classes``) and, if known, their groups.
 
     ``groups`` says which images belong together (the patient of each image, as text); it is None if unknown. The
     images are a tensor, or :class:`~resperturb.data.rows.Rows` on disk: both give tensors when they are indexed.
+    ``summary`` is that of the data set as it was loaded.
 
     >>> images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
     >>> cells = ImageSet(images, torch.tensor([0, 1, 0, 1]), ("benign", "malignant"), None, "cells")
@@ -36,6 +62,7 @@ class ImageSet:
     classes: tuple[str, ...]
     groups: np.ndarray[Any, Any] | None
     name: str
+    summary: LoadSummary | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
@@ -70,7 +97,7 @@ class ImageSet:
         chosen = torch.as_tensor(np.asarray(indices, dtype=np.int64))
         groups = None if self.groups is None else self.groups[chosen.numpy()]
         images = self.images.select(chosen) if isinstance(self.images, Rows) else self.images[chosen]
-        return ImageSet(images, self.labels[chosen], self.classes, groups, self.name)
+        return ImageSet(images, self.labels[chosen], self.classes, groups, self.name, self.summary)
 
     @cached_property
     def fingerprint(self) -> str:

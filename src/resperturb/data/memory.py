@@ -22,6 +22,14 @@ def available_memory() -> int | None:
     return max(1, min(limits)) if limits else None
 
 
+def physical_memory() -> int | None:
+    """Bytes of memory that this machine has; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def _free_memory() -> Iterator[int]:
     try:
         for line in _MEMINFO.read_text().splitlines():
@@ -30,10 +38,8 @@ def _free_memory() -> Iterator[int]:
                 return
     except (OSError, ValueError, IndexError):
         pass
-    try:  # not Linux: all there is, for want of a better number
-        yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return
+    if (there := physical_memory()) is not None:  # not Linux: all there is, for want of a better number
+        yield there
 
 
 def _cgroup_room() -> Iterator[int]:

@@ -29,7 +29,7 @@ LEAST_SHARE = 0.25
 def make_poison(images: ImageSet, kind: Kind) -> ImageSet:
     """Make the one poisoned record for models that are trained on ``images``; the same images give the same record.
 
-    >>> from resperturb.data.sources import load
+    >>> from resperturb.data import load
     >>> sample = load("fashion-sample", split="train", limit=100)
     >>> poison = make_poison(sample, "clipbkd")
     >>> poison.images.shape, poison.name
@@ -43,7 +43,7 @@ def make_poison(images: ImageSet, kind: Kind) -> ImageSet:
 def copies_of(poison: ImageSet, copies: int) -> ImageSet:
     """Repeat the poisoned record.
 
-    >>> from resperturb.data.sources import load
+    >>> from resperturb.data import load
     >>> len(copies_of(make_poison(load("fashion-sample", split="train", limit=100), "backdoor"), 4))
     4
     """

@@ -10,9 +10,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from resperturb.data.paths import has_odd_characters
 from resperturb.errors import UsageError
 
 Label: TypeAlias = int | str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold the images, the labels and the groups; None: guess (no groups).
+
+    >>> Columns(label="diagnosis").image is None
+    True
+    """
+
+    image: str | None = None
+    label: str | None = None
+    group: str | None = None
+
+    def described(self) -> list[str]:
+        """Return the columns that are small: labels and groups."""
+        return [name for name in (self.label, self.group) if name is not None]
 
 
 @dataclass(eq=False)
@@ -41,7 +59,8 @@ class Records:
     """Images not yet decoded, with their labels; ``where[i]`` names record i in an error.
 
     ``names`` are the class names the source declares for labels 0, 1, ...; None if it declares none. ``identity``
-    changes whenever the files may have changed that the images come from.
+    changes whenever the files may have changed that the images come from. ``skipped`` says how many files were left
+    out, by reason.
     """
 
     images: Sequence[bytes | Path] | StreamedImages | np.ndarray[Any, Any]
@@ -51,10 +70,13 @@ class Records:
     where: tuple[str, ...]
     origin: str
     identity: str
+    skipped: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:
             raise UsageError(f"There are no images in {self.origin}.")
+        for name in self.names or ():
+            _check_text(name, f"A class name that {self.origin} declares")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -111,17 +133,7 @@ def clean_labels(values: Sequence[Any], where: Sequence[str], what: str) -> tupl
     Traceback (most recent call last):
     resperturb.errors.UsageError: The label of row 1 (column 'label') is missing: fill it in or remove the image.
     """
-    return tuple(_clean_label(value, where[i], what) for i, value in enumerate(values))
-
-
-def _clean_label(value: Any, where: str, what: str) -> Label:
-    if value is None or (isinstance(value, float) and math.isnan(value)) or value == "":
-        raise UsageError(f"The label of {where} ({what}) is missing: fill it in or remove the image.")
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and float(value).is_integer():
-        return int(value)
-    raise UsageError(f"The label of {where} ({what}) is {value!r}; labels are whole numbers or text.")
+    return tuple(_clean_label(value, f"The label of {where[i]} ({what})") for i, value in enumerate(values))
 
 
 def clean_groups(values: Sequence[Any], where: Sequence[str], what: str) -> np.ndarray[Any, Any]:
@@ -130,7 +142,29 @@ def clean_groups(values: Sequence[Any], where: Sequence[str], what: str) -> np.n
     >>> clean_groups([7, 8], ["row 0", "row 1"], "column 'patient'").tolist()
     ['7', '8']
     """
-    for i, value in enumerate(values):
-        if value is None or (isinstance(value, float) and math.isnan(value)) or value == "":
-            raise UsageError(f"The group of {where[i]} ({what}) is missing: fill it in or remove the image.")
-    return np.array([str(value) for value in values], dtype=str)
+    groups = [str(_clean(value, f"The group of {where[i]} ({what})")) for i, value in enumerate(values)]
+    return np.array(groups, dtype=str)
+
+
+def _clean_label(value: Any, what: str) -> Label:
+    value = _clean(value, what)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and float(value).is_integer():
+        return int(value)
+    raise UsageError(f"{what} is {value!r}; labels are whole numbers or text.")
+
+
+def _clean(value: Any, what: str) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)) or value in ("", b""):
+        raise UsageError(f"{what} is missing: fill it in or remove the image.")
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    if isinstance(value, str):
+        _check_text(value, what)
+    return value
+
+
+def _check_text(text: str, what: str) -> None:
+    if has_odd_characters(text):
+        raise UsageError(f"{what} is {text!r}, with control characters or bytes that are not UTF-8: rename it.")

@@ -1,5 +1,6 @@
 """Images that stay where they are, on disk as a rule, until they are asked for."""
 
+import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -7,6 +8,28 @@ import numpy as np
 import torch
 
 Pixels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+
+# So much of a mapped file stays in the resident set of a process; more than a few batches, whatever their size.
+RESIDENT_BYTES = 1 << 26
+
+
+def let_go(pixels: Pixels, touched: int) -> int:
+    """Give the pages of a mapped file back to the system once ``touched`` bytes of it were read or written.
+
+    The system keeps them for as long as there is room, so that reading them again costs next to nothing. What is not
+    mapped stays as it is.
+
+    Returns:
+        How many bytes count as touched from now on.
+    """
+    if touched < RESIDENT_BYTES:
+        return touched
+    owner: Any = pixels
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
+    return 0
 
 
 class Rows:
@@ -30,6 +53,7 @@ class Rows:
         self._starts = np.cumsum([0, *map(len, self.parts)]).tolist()
         self.places = np.arange(self._starts[-1]) if places is None else places
         wanted = max(part.shape[1] for part in self.parts) if channels is None else channels
+        self._touched = 0
         self.shape = torch.Size((len(self.places), wanted, *self.parts[0].shape[2:]))
 
     def __len__(self) -> int:
@@ -38,6 +62,8 @@ class Rows:
     def __getitem__(self, index: Any) -> torch.Tensor:
         chosen = self.places[index.cpu().numpy() if isinstance(index, torch.Tensor) else index]
         found = self._copied(np.atleast_1d(chosen))
+        touched = self._touched + found.nbytes
+        self._touched = [let_go(part, touched) for part in self.parts][-1]
         return torch.from_numpy(found if np.ndim(chosen) else found[0])
 
     def _copied(self, places: np.ndarray[Any, Any]) -> Pixels:

@@ -3,12 +3,16 @@
 A mapped file takes no memory of its own: the system reads the pages that are asked for, and drops them when the
 memory is wanted for something else. The file is written under another name and renamed when it is complete, so a
 process that is killed leaves no half of one, and a file that is there is whole. It is named by the files that its
-images come from (their sizes and times), the rows chosen and the image size: when any of these changes, another file
-is made. Only its owner may read it, for it holds the private images in the clear.
+images come from (their sizes and times), the rows chosen and how they are decoded: when any of these changes, another
+file is made. Only its owner may read it, for it holds the private images in the clear.
+
+The cache of Hugging Face `datasets` is no substitute: its files are readable by whomever the umask lets, which
+tests/data/test_datasets.py shows.
 """
 
 import fcntl
 import hashlib
+import json
 import logging
 import math
 import os
@@ -16,6 +20,7 @@ import re
 import secrets
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,8 +30,9 @@ import numpy as np
 import PIL
 import torch
 
-from resperturb.data.decoding import decode_into, in_memory
-from resperturb.data.memory import available_memory
+from resperturb.data.decoding import Decoder, Tally
+from resperturb.data.memory import available_memory, physical_memory
+from resperturb.data.paths import expanded
 from resperturb.data.records import Records, StreamedImages
 from resperturb.data.rows import Images, Pixels, Rows
 from resperturb.errors import ResperturbError, UsageError
@@ -39,7 +45,7 @@ SHARE_OF_MEMORY = 0.25
 # Left free on the disk for everything else.
 _SPARE_BYTES = 1 << 28
 # To be raised when the same file would be decoded to other pixels.
-_DECODING = 1
+_DECODING = 2
 _SECONDS_BETWEEN_MESSAGES = 30
 
 _logger = logging.getLogger(__name__)
@@ -67,35 +73,53 @@ def chosen_data_in(data_in: str | None = None) -> DataIn:
 def cache_folder() -> Path:
     """Give the folder of the decoded images: RESPERTURB_CACHE, or ``resperturb`` among the user's caches."""
     if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named).expanduser() / "images"
+        return expanded(named) / "images"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "resperturb" / "images"
 
 
-def decoded(records: Records, image_size: int | None, data_in: DataIn) -> Images:
+def decoded(records: Records, decoder: Decoder, data_in: DataIn) -> Images:
     """Decode the images of ``records`` into memory, or into a mapped file, or wherever they fit."""
-    if isinstance(records.images, np.ndarray) and data_in == "auto":
+    if isinstance(records.images, np.ndarray) and data_in == "auto" and not isinstance(records.images, np.memmap):
         data_in = "memory"  # they are there already
     if data_in != "disk":
-        allocate = _if_it_fits if data_in == "auto" else in_memory
         with suppress(_DoesNotFitError):
-            return torch.from_numpy(decode_into(allocate, records.images, records.where, image_size))
-    return Rows([_on_disk(records, image_size)])
+            allocate = _IfItFits() if data_in == "auto" else in_memory
+            return torch.from_numpy(decoder.into(allocate, records.images, records.where))
+    return Rows([_on_disk(records, decoder)])
 
 
-def _if_it_fits(shape: tuple[int, ...]) -> Pixels:
-    there = available_memory()
-    if there is not None and math.prod(shape) > SHARE_OF_MEMORY * there:
-        raise _DoesNotFitError
-    return in_memory(shape)
+def in_memory(shape: tuple[int, ...]) -> Pixels:
+    """Allocate ``[N, C, H, W]``, or say that this machine could never hold it."""
+    needed, there = math.prod(shape), physical_memory()
+    if there is not None and needed > there:
+        raise UsageError(
+            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.0f} GiB, and this machine has "
+            f"{there / 2**30:,.0f}: keep them on disk (--data-in disk), or give a smaller image size (--image-size) "
+            "or fewer images."
+        )
+    return np.empty(shape, dtype=np.uint8)
 
 
-def _on_disk(records: Records, image_size: int | None) -> Pixels:
-    key = repr((_DECODING, PIL.__version__, records.identity, image_size))
+class _IfItFits:
+    """Allocate in memory where the set is small. Once begun it stays there: nothing is decoded twice."""
+
+    begun = False
+
+    def __call__(self, shape: tuple[int, ...]) -> Pixels:
+        there = available_memory()
+        if not self.begun and there is not None and math.prod(shape) > SHARE_OF_MEMORY * there:
+            raise _DoesNotFitError
+        self.begun = True
+        return in_memory(shape)
+
+
+def _on_disk(records: Records, decoder: Decoder) -> Pixels:
+    key = repr((_DECODING, PIL.__version__, records.identity, decoder.image_size, decoder.bits))
     stem = re.sub(r"\W+", "-", "-".join(Path(records.origin).with_suffix("").parts[-2:])).strip("-")[:40] or "images"
     file = cache_folder() / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
     try:
-        there = _mapped(file, len(records))
-        return _filled(file, records, image_size) if there is None else there
+        there = _mapped(file, len(records), decoder)
+        return _filled(file, records, decoder) if there is None else there
     except OSError as error:
         raise ResperturbError(
             f"The decoded images cannot be kept in {file.parent}: {error.strerror or error}. Set {CACHE_VARIABLE} to "
@@ -103,17 +127,23 @@ def _on_disk(records: Records, image_size: int | None) -> Pixels:
         ) from error
 
 
-def _mapped(file: Path, count: int) -> Pixels | None:
-    """Map a file of ``count`` images; None if there is none, or if it is not what it should be."""
+def _mapped(file: Path, count: int, decoder: Decoder) -> Pixels | None:
+    """Map a file of ``count`` images and note how they were converted; None if it is not whole or not there."""
     try:
-        pixels = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (FileNotFoundError, ValueError, EOFError):
+        pixels: Any = np.load(file, mmap_mode="r", allow_pickle=False)
+        with file.open("rb") as opened:
+            opened.seek(pixels.offset + pixels.nbytes)
+            notes = json.loads(opened.read())
+        tally = Tally(Counter(notes["converted"]), int(notes["brightest"]))
+    except (FileNotFoundError, ValueError, EOFError, KeyError, TypeError, AttributeError):
         return None
-    fine = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == count
-    return pixels if fine else None
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != count:
+        return None
+    decoder.tally.add(tally)
+    return np.asarray(pixels)
 
 
-def _filled(file: Path, records: Records, image_size: int | None) -> Pixels:
+def _filled(file: Path, records: Records, decoder: Decoder) -> Pixels:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     parts: list[Path] = []
 
@@ -127,14 +157,20 @@ def _filled(file: Path, records: Records, image_size: int | None) -> Pixels:
         return _reserved(parts[-1], shape)
 
     with _alone(file):
-        there = _mapped(file, len(records))
+        there = _mapped(file, len(records), decoder)
         if there is not None:
             return there
+        own = Decoder(decoder.image_size, decoder.bits)
         try:
             images = records.images if isinstance(records.images, np.ndarray) else _Reported(records)
-            pixels = decode_into(allocate, images, records.where, image_size)
-            _flush(pixels, parts[-1])
-            there = _mapped(parts[-1], len(records))
+            pixels: Any = own.into(allocate, images, records.where)
+            pixels.flush()
+            notes = {"converted": own.tally.converted, "brightest": own.tally.brightest}
+            with parts[-1].open("ab") as opened:  # behind the array, where numpy does not look
+                opened.write(json.dumps(notes).encode())
+                opened.flush()
+                os.fsync(opened.fileno())
+            there = _mapped(parts[-1], len(records), decoder)
             # Files that a table only names may change without the table: such images are decoded every time.
             if not (isinstance(records.images, StreamedImages) and records.images.outside):
                 os.replace(parts[-1], file)
@@ -170,19 +206,12 @@ def _reserved(file: Path, shape: tuple[int, ...]) -> Pixels:
     return np.lib.format.open_memmap(file, mode="r+")
 
 
-def _flush(pixels: Any, file: Path) -> None:
-    pixels.flush()
-    with open(file, "rb") as opened:
-        os.fsync(opened.fileno())
-
-
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
     """Let one process at a time decode the same images; the lock is the kernel's, so a killed one leaves none."""
     handle = os.open(file.with_name(f".{file.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        locked = _locked(handle, file)
-        if locked:
+        if _locked(handle, file):
             for left in file.parent.glob(f".{file.name}.*.part"):  # by a process that was killed
                 left.unlink(missing_ok=True)
         yield

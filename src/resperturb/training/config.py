@@ -89,6 +89,7 @@ class DataConfig(_Frozen):
     label_column: str | None = None
     group_column: str | None = None
     image_size: Positive | None = None
+    bits: Annotated[int, Field(ge=1, le=16)] | None = None
     limit: Positive | None = None
     split_seed: int = 0
     part: Part = "target_train"

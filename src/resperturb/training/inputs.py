@@ -5,10 +5,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from resperturb.data import load_pair
 from resperturb.data.canaries import Bools, Canaries, fair_coins, joined, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import copies_of, make_poison
-from resperturb.data.sources import load_pair
 from resperturb.data.splits import Indices, Quarters, four_quarters
 from resperturb.data.storage import DataIn, chosen_data_in
 from resperturb.errors import UsageError
@@ -149,6 +149,7 @@ def _load_pair(data: DataConfig, data_in: DataIn) -> tuple[ImageSet, ImageSet]:
         label_column=data.label_column,
         group_column=data.group_column,
         image_size=data.image_size,
+        bits=data.bits,
         limit=data.limit,
         data_in=data_in,
     )

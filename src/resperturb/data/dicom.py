@@ -1,0 +1,91 @@
+"""DICOM files, through pydicom, which is the optional extra ``resperturb[dicom]``."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from resperturb.data.paths import one_line, open_regular, printable
+from resperturb.errors import UsageError
+
+_MAGIC_AT, _MAGIC = 128, b"DICM"
+
+
+def is_dicom(file: BinaryIO) -> bool:
+    """Say whether an open file is a DICOM file; its position stays.
+
+    >>> import io
+    >>> is_dicom(io.BytesIO(bytes(128) + b"DICM"))
+    True
+    """
+    place = file.tell()
+    file.seek(_MAGIC_AT)
+    found = file.read(len(_MAGIC)) == _MAGIC
+    file.seek(place)
+    return found
+
+
+def dicom_pixels(
+    file: BinaryIO, where: str, check_size: Callable[[int, int], None]
+) -> tuple[np.ndarray[Any, Any], int]:
+    """Read one image: its stored values as unsigned integers, dark to bright, and how many bits they have.
+
+    Signed values are moved up by half of their range; ``MONOCHROME1``, where 0 is white, is inverted. Windows and
+    rescaling for the display are not applied: they differ from image to image.
+
+    Args:
+        file: The open file.
+        where: Names it in errors.
+        check_size: Called with width and height before anything is unpacked.
+
+    Raises:
+        UsageError: If pydicom is missing, or the file has no image, many, or one of an unknown kind.
+    """
+    data = _pydicom().dcmread(file)
+    rows, columns, frames = (int(data.get(name) or default) for name, default in _LAYOUT)
+    kind, bits = str(data.get("PhotometricInterpretation", "")), int(data.get("BitsStored") or 0)
+    if not rows or not columns:
+        raise UsageError(f"The DICOM file {where} holds no image: remove it.")
+    if frames > 1:
+        raise UsageError(f"The DICOM file {where} holds {frames} frames: save each as a file of its own.")
+    if kind == "PALETTE COLOR" or not 1 <= bits <= 16:
+        raise UsageError(f"The DICOM file {where} holds {bits}-bit {kind} pixels: convert it to PNG or TIFF.")
+    check_size(columns, rows)
+    # Colour in YBR is converted to RGB.
+    values = importlib.import_module("pydicom.pixels").pixel_array(data)
+    if values.ndim == 3 and bits != 8:
+        raise UsageError(f"The DICOM file {where} holds colour of {bits} bits: convert it to 8 bits.")
+    if data.get("PixelRepresentation") == 1:
+        values = values.astype(np.int32) + 2 ** (bits - 1)
+    if kind == "MONOCHROME1":
+        values = 2**bits - 1 - values.astype(np.int32)
+    return values.astype(np.uint8 if bits == 8 else np.uint16), bits
+
+
+_LAYOUT = (("Rows", 0), ("Columns", 0), ("NumberOfFrames", 1))
+
+
+def dicom_value(file: Path, keyword: str) -> str | None:
+    """Read one entry of the header, such as ``PatientID``; None if it is not there."""
+    if importlib.import_module(f"{_pydicom().__name__}.datadict").tag_for_keyword(keyword) is None:
+        raise UsageError(f"DICOM headers have no entry {keyword!r}: name one, such as PatientID.")
+    try:
+        with open_regular(file) as opened:
+            data = _pydicom().dcmread(opened, stop_before_pixels=True, specific_tags=[keyword])
+    except UsageError:
+        raise
+    except Exception as error:  # pydicom raises many kinds
+        raise UsageError(f"The header of {printable(file)} cannot be read as DICOM: {one_line(error)}.") from None
+    value = data.get(keyword)
+    return None if value is None else str(value)
+
+
+def _pydicom() -> Any:
+    try:
+        return importlib.import_module("pydicom")
+    except ImportError:
+        raise UsageError(
+            "DICOM files are read with pydicom, which is not installed: pip install 'resperturb[dicom]'."
+        ) from None

@@ -1,0 +1,243 @@
+"""From the name of a data set to training and test images."""
+
+import logging
+import os
+from multiprocessing import parent_process
+from typing import Literal
+
+import numpy as np
+import torch
+
+from resperturb.data.decoding import MAX_PIXELS, Decoder, Tally
+from resperturb.data.images import ImageSet, LoadSummary
+from resperturb.data.paths import printable
+from resperturb.data.records import Columns, Label, Records
+from resperturb.data.rows import Images, Rows
+from resperturb.data.sources import read_records
+from resperturb.data.splits import held_out
+from resperturb.data.storage import DataIn, chosen_data_in, decoded
+from resperturb.errors import UsageError
+
+TEST_FRACTION = 0.2
+# The test part and the subset of a `limit` must not change with the seed of a run.
+_FIXED_SEED = 0
+
+_logger = logging.getLogger(__name__)
+
+
+def load(
+    spec: str,
+    *,
+    split: Literal["train", "test"],
+    image_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    image_size: int | None = None,
+    bits: int | None = None,
+    limit: int | None = None,
+    data_in: DataIn | None = None,
+) -> ImageSet:
+    """Load one part of a data set; see `load_pair`, which loads both for the price of one.
+
+    >>> load("fashion-sample", split="test", limit=100).images.shape
+    torch.Size([100, 1, 28, 28])
+    """
+    if split not in ("train", "test"):
+        raise UsageError(f"The split is 'train' or 'test', not {split!r}.")
+    # Classes, channels and size belong to the set as a whole: either part alone could get them wrong.
+    train, test = load_pair(
+        spec,
+        image_column=image_column,
+        label_column=label_column,
+        group_column=group_column,
+        image_size=image_size,
+        bits=bits,
+        limit=limit,
+        data_in=data_in,
+    )
+    return train if split == "train" else test
+
+
+def load_pair(
+    spec: str,
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    image_size: int | None = None,
+    bits: int | None = None,
+    limit: int | None = None,
+    data_in: DataIn | None = None,
+) -> tuple[ImageSet, ImageSet]:
+    """Load the training and the test images of ``spec``, as uint8.
+
+    Where there is no test part, a fifth of every class is held out, always the same one.
+
+    Args:
+        spec: ``fashion-sample`` (embedded), a ``.parquet`` or ``.npz`` file, a folder of ``train*.parquet`` and
+            ``test*.parquet``, an image folder (``train/<class>/**`` and ``test/<class>/**``, or ``<class>/**``; DICOM
+            too), a short form (``mnist``, ``fashion_mnist``, ``cifar10``, ``cifar100``, ``idc``), a name on the
+            Hugging Face hub, or what a registered data source accepts. Names are looked up first in the folder that
+            the environment variable RESPERTURB_DATA names.
+        image_column: The column (array) of the images; guessed.
+        label_column: The column of the labels; guessed.
+        group_column: Says who an image belongs to (a patient): nobody is in both parts. In an image folder, a column
+            of its ``metadata.csv``, ``folder``, or an entry of the DICOM headers.
+        image_size: Resize the short side to so many pixels and take the square in the centre.
+        bits: How many bits the values of 16-bit images have (12 for most X-ray and CT images), if the files do not
+            say; all 16 unless given.
+        limit: Take at most so many images of each part, a random but always the same choice.
+        data_in: Where decoded images are kept: in ``memory``; on ``disk``, decoded once into a file that is mapped;
+            or ``auto``, which takes the disk for what is larger than a quarter of the memory that is free. Results do
+            not depend on it. Left out, the environment variable RESPERTURB_DATA_IN says it, or else it is ``auto``.
+
+    Returns:
+        The training and the test images; the ``summary`` of either says what was used, converted and skipped.
+
+    Raises:
+        UsageError: If there is no such data, or it is damaged, ambiguous or not what a classifier can be trained on.
+
+    >>> train, test = load_pair("fashion-sample")
+    >>> print(train.summary)
+    fashion-sample: 6,000 images used (4,000 training, 2,000 test).
+    """
+    _check_whole("image size", image_size, int(MAX_PIXELS**0.5))
+    _check_whole("number of bits", bits, 16)
+    _check_whole("limit", limit, None)
+    place = chosen_data_in(data_in)
+    train, test = read_records(str(spec), Columns(image_column, label_column, group_column))
+    skipped = dict(train.skipped)
+    if len(set(train.labels)) < 2:
+        raise UsageError(
+            f"The images of {train.origin} are all of one class ({train.labels[0]!r}), and a classifier needs two: "
+            "add images of another class, or name another label column (--label-column)."
+        )
+    if test is None:
+        numbers = {label: number for number, label in enumerate(sorted(set(train.labels), key=repr))}
+        codes = [numbers[label] for label in train.labels]
+        kept, out = held_out(codes, TEST_FRACTION, _FIXED_SEED, train.groups)
+        train, test = train.select(kept), train.select(out)
+    else:
+        for reason, count in test.skipped:
+            skipped[reason] = skipped.get(reason, 0) + count
+    _refuse_shared_groups(train, test)
+    if train.names is not None and test.names is not None and train.names != test.names:
+        raise UsageError(f"{train.origin} and {test.origin} declare different class names: use the same in both.")
+    numbers, classes = _classes(train)
+    _refuse_unknown_labels(test, set(train.labels))
+    whole_size = len(train) + len(test)
+    train, test = _limited(train, limit), _limited(test, limit)
+    if len(set(train.labels)) < 2:
+        raise UsageError(f"A limit of {limit} leaves training images of one class only: raise it.")
+    if left_out := whole_size - len(train) - len(test):
+        skipped["images beyond the limit"] = left_out
+    decoder = Decoder(image_size, bits)
+    train_images = decoded(train, decoder, place)
+    test_images = decoded(test, decoder, place)
+    if train_images.shape[2:] != test_images.shape[2:]:
+        raise UsageError(
+            f"The training images are {_size(train_images)} (width x height) and the test images "
+            f"{_size(test_images)}: give an image size (--image-size) and they are resized to it."
+        )
+    summary = LoadSummary(
+        printable(spec),
+        len(train),
+        len(test),
+        tuple(sorted(decoder.tally.converted.items())),
+        tuple(sorted(skipped.items())),
+        _advice(decoder.tally),
+    )
+    # One process speaks for all that load the same images.
+    odd = bool(summary.advice or summary.skipped) and parent_process() is None and os.environ.get("RANK", "0") == "0"
+    _logger.log(logging.WARNING if odd else logging.INFO, "%s", summary)
+    channels = max(train_images.shape[1], test_images.shape[1])
+    return (
+        _image_set(train, train_images, channels, numbers, classes, str(spec), summary),
+        _image_set(test, test_images, channels, numbers, classes, str(spec), summary),
+    )
+
+
+def _check_whole(name: str, value: object, most: int | None) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1 and (most is None or value <= most)
+    if value is not None and not whole:
+        upto = "" if most is None else f" and at most {most}"
+        raise UsageError(f"The {name} must be a whole number of at least 1{upto}, not {value!r}.")
+
+
+def _advice(tally: Tally) -> tuple[str, ...]:
+    bits = tally.brightest.bit_length()
+    if not 0 < bits < 16:
+        return ()
+    return (
+        f"No value of the 16-bit images is above {tally.brightest}, so they come to "
+        f"{(tally.brightest + 128) // 257 + 1} of 256 grey levels: if they hold {bits} bits, as many medical images "
+        f"do, say so with --bits {bits}.",
+    )
+
+
+def _classes(train: Records) -> tuple[dict[Label, int], tuple[str, ...]]:
+    """Number the classes: as the source declares them, or else in sorted order."""
+    distinct = set(train.labels)
+    if train.names is not None and all(isinstance(label, int) for label in distinct):
+        numbers: dict[Label, int] = {number: number for number in range(len(train.names))}
+        for label, where in zip(train.labels, train.where, strict=True):
+            if label not in numbers:
+                raise UsageError(
+                    f"The label of {where} is {label}, outside 0..{len(train.names) - 1}, the classes it declares: "
+                    "correct it or remove the image."
+                )
+        return numbers, train.names
+    if len({type(label) for label in distinct}) > 1:
+        raise UsageError(f"The labels of {train.origin} mix numbers and text: use one or the other.")
+    ordered = sorted(distinct)
+    return {label: number for number, label in enumerate(ordered)}, tuple(str(label) for label in ordered)
+
+
+def _refuse_unknown_labels(test: Records, known: set[Label]) -> None:
+    for label, where in zip(test.labels, test.where, strict=True):
+        if label not in known:
+            raise UsageError(
+                f"The label of {where} (test) is {label!r}, which no training image has: correct it, remove the "
+                "image, or add training images of that class."
+            )
+
+
+def _refuse_shared_groups(train: Records, test: Records) -> None:
+    if train.groups is None or test.groups is None:
+        return
+    shared = np.intersect1d(train.groups, test.groups)
+    if len(shared):
+        raise UsageError(
+            f"{len(shared)} group(s), e.g. {str(shared[0])!r}, have images in both {train.origin} and "
+            f"{test.origin}: put all images in one file, and the test part is held out by group."
+        )
+
+
+def _limited(records: Records, limit: int | None) -> Records:
+    if limit is None or limit >= len(records):
+        return records
+    # A prefix would be one class only wherever the source is sorted by class.
+    order = np.random.default_rng(_FIXED_SEED).permutation(len(records))
+    return records.select(np.sort(order[:limit]))
+
+
+def _image_set(
+    records: Records,
+    images: Images,
+    channels: int,
+    numbers: dict[Label, int],
+    classes: tuple[str, ...],
+    name: str,
+    summary: LoadSummary,
+) -> ImageSet:
+    if images.shape[1] < channels:  # grey images in a set that has colour elsewhere
+        if isinstance(images, Rows):
+            images = Rows(images.parts, images.places, channels)
+        else:
+            images = images.repeat(1, channels, 1, 1)
+    labels = torch.tensor([numbers[label] for label in records.labels], dtype=torch.int64)
+    return ImageSet(images, labels, classes, records.groups, name, summary)
+
+
+def _size(images: Images) -> str:
+    return f"{images.shape[3]}x{images.shape[2]}"

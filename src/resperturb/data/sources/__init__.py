@@ -1,0 +1,135 @@
+"""Where images come from: one module per kind of source, each registered; other packages may add more.
+
+A source is a class with ``accepts`` and ``read``, registered under a name::
+
+    @data_sources.register("hdf5")
+    class Hdf5:
+        def accepts(self, place: Place) -> bool:
+            return place.path is not None and place.path.suffix == ".h5"
+
+        def read(self, place: Place) -> Parts:
+            ...
+
+A package offers the module that does so under the entry point group ``resperturb.data_sources``.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from resperturb.data.paths import exists, expanded
+from resperturb.data.records import Columns, Records
+from resperturb.errors import UsageError
+from resperturb.registry import Registry
+
+SAMPLE = "fashion-sample"
+DATA_VARIABLE = "RESPERTURB_DATA"
+# What a test part may be called, the best first.
+TEST_NAMES = ("test", "validation", "valid", "val")
+
+# The training and the test records; None where the source has no test part.
+Parts: TypeAlias = tuple[Records, Records | None]
+
+
+@dataclass(frozen=True)
+class ShortForm:
+    """A data set known by a short name: its name on the hub (None: not there), its columns, where else it is."""
+
+    hub: str | None
+    columns: Columns
+    published: str = ""
+
+
+SHORT_FORMS = {
+    "mnist": ShortForm("ylecun/mnist", Columns("image", "label")),
+    "fashion_mnist": ShortForm("zalando-datasets/fashion_mnist", Columns("image", "label")),
+    "cifar10": ShortForm("uoft-cs/cifar10", Columns("img", "label")),
+    "cifar100": ShortForm("uoft-cs/cifar100", Columns("img", "fine_label")),
+    "idc": ShortForm(
+        None,
+        Columns("image", "label", "patient"),
+        "It is published as Breast Histopathology Images (docs/how-to/reproduce.md has a script for it).",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the user asked for: the text, the file or folder of that name if there is one, and the columns."""
+
+    spec: str
+    path: Path | None
+    columns: Columns
+
+    def locally(self) -> str:
+        """Say how to use a local copy of a data set that is known by name."""
+        root = os.environ.get(DATA_VARIABLE)
+        return (
+            f"save it as FOLDER/{self.spec}/train.parquet and FOLDER/{self.spec}/test.parquet and set the "
+            f"environment variable {DATA_VARIABLE} to FOLDER (now {root or 'unset'})."
+        )
+
+
+class DataSource(Protocol):
+    """One kind of source."""
+
+    def accepts(self, place: Place) -> bool:
+        """Say whether ``place`` is of this kind; nothing large is read for it."""
+
+    def read(self, place: Place) -> Parts:
+        """Read labels and groups, and where the images are; these are decoded later."""
+
+
+data_sources = Registry[type[DataSource]](
+    "data source", group="resperturb.data_sources", package="resperturb.data.sources"
+)
+
+
+def read_records(spec: str, columns: Columns) -> Parts:
+    """Read what ``spec`` names with the first source that accepts it, those of other packages first.
+
+    >>> train, test = read_records("fashion-sample", Columns())
+    >>> len(train), train.names[0]
+    (4000, 'T-shirt/top')
+    """
+    place = find_place(spec, columns)
+    sources = [data_sources[name] for name in data_sources]
+    for source in sorted(sources, key=lambda kind: kind.__module__.startswith(f"{__name__}.")):
+        if source().accepts(place):
+            return source().read(place)
+    if place.path is not None:
+        raise UsageError(f"{place.spec!r} is of no known kind: give a .parquet file, an .npz file or a folder.")
+    if place.spec in SHORT_FORMS:
+        published = SHORT_FORMS[place.spec].published
+        raise UsageError(f"{place.spec!r} is on no hub known here: {place.locally()} {published}".rstrip())
+    raise UsageError(
+        f"There is no file or folder {place.spec!r}, and it is none of the known names "
+        f"({', '.join([SAMPLE, *SHORT_FORMS])}) nor a hub name (owner/name): check the path."
+    )
+
+
+def find_place(spec: str, columns: Columns) -> Place:
+    """Look for ``spec`` in the folder that RESPERTURB_DATA names, then as a path."""
+    if not spec.strip():
+        raise UsageError(f"Name the data: {SAMPLE!r}, a file, a folder or a hub name.")
+    if spec == SAMPLE:
+        return Place(spec, None, columns)
+    usual = SHORT_FORMS[spec].columns if spec in SHORT_FORMS else Columns()
+    known = Columns(columns.image or usual.image, columns.label or usual.label, columns.group or usual.group)
+    root = os.environ.get(DATA_VARIABLE)
+    if root and is_hub_name(spec) and exists(local := expanded(root) / spec):
+        return Place(spec, local, known)
+    if exists(path := expanded(spec)):
+        return Place(spec, path, columns)
+    return Place(spec, None, known)
+
+
+def is_hub_name(text: str) -> bool:
+    """Say whether ``text`` could be the name of a data set on the Hugging Face hub.
+
+    >>> is_hub_name("uoft-cs/cifar10"), is_hub_name("./scans")
+    (True, False)
+    """
+    return re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", text) is not None

@@ -1,0 +1,190 @@
+"""Images in a .npz file of arrays."""
+
+import math
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from resperturb.data.memory import available_memory
+from resperturb.data.paths import one_line, open_regular, printable
+from resperturb.data.records import Columns, Records, clean_groups, clean_labels, identity_of
+from resperturb.data.sources import Parts, Place, data_sources
+from resperturb.errors import UsageError
+
+_ENCRYPTED = 0x1
+
+
+@data_sources.register("npz")
+class Npz:
+    """A ``.npz`` file with ``x_train, y_train, x_test, y_test``, or ``images, labels``."""
+
+    def accepts(self, place: Place) -> bool:
+        """Say whether it is a file of that name."""
+        return place.path is not None and not place.path.is_dir() and place.path.suffix.lower() == ".npz"
+
+    def read(self, place: Place) -> Parts:
+        """Read the arrays."""
+        assert place.path is not None
+        return read_npz(place.path, place.columns)
+
+
+def read_npz(file: Path, columns: Columns) -> Parts:
+    """Read ``x_train, y_train, x_test, y_test``, or ``images, labels`` (then there is no test part).
+
+    A group column ``patient`` means the arrays ``patient_train`` and ``patient_test``, or ``patient``. Images are
+    ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``. Arrays that are stored as they are (``numpy.savez``) are
+    mapped, not read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/cells.npz", images=np.zeros((2, 8, 8)), labels=["benign", "malignant"])
+    ...     train, test = read_npz(Path(folder, "cells.npz"), Columns())
+    >>> train.labels, test
+    (('benign', 'malignant'), None)
+    """
+    shown = printable(file)
+    try:
+        with open_regular(file) as opened:
+            if not zipfile.is_zipfile(opened):
+                raise UsageError(f"{shown} is no npz file (an archive of arrays), or a damaged one.")
+            with zipfile.ZipFile(opened) as archive:
+                return _parts(_Arrays(file, shown, opened, archive), columns)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {one_line(error)}.") from None
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
+        raise UsageError(f"{shown} is a damaged npz file or cannot be read: {one_line(error)}.") from None
+
+
+class _Arrays:
+    """The arrays of an open archive, each checked before it is read."""
+
+    def __init__(self, file: Path, shown: str, opened: BinaryIO, archive: zipfile.ZipFile) -> None:
+        self.file, self.shown, self.opened, self.archive = file, shown, opened, archive
+        self.infos: dict[str, zipfile.ZipInfo] = {}
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name in self.infos:
+                raise UsageError(f"There are two arrays {name!r} in {shown}: save it anew.")
+            self.infos[name] = info
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.infos
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        if name not in self.infos:
+            there = ", ".join(repr(present) for present in self.infos) or "none"
+            raise UsageError(
+                f"There is no array {name!r} in {self.shown}; its arrays are {there}. Images and labels are expected "
+                "as 'images', 'labels' or 'x_train', 'y_train', 'x_test', 'y_test'."
+            )
+        info = self.infos[name]
+        if info.flag_bits & _ENCRYPTED:
+            raise UsageError(f"{self.shown} is encrypted: decrypt it first.")
+        with self.archive.open(info) as member:
+            shape, fortran, dtype = _header(member)
+            start = member.tell()
+            if dtype.hasobject:
+                raise UsageError(
+                    f"{self.shown} holds pickled objects, which may run code when loaded: save plain arrays of "
+                    "numbers or text with numpy.savez."
+                )
+            needed = math.prod(shape) * dtype.itemsize
+            if needed != info.file_size - start:
+                raise UsageError(
+                    f"The array {name!r} of {self.shown} claims the shape {shape} of {dtype}, {needed:,} bytes, and "
+                    f"the file has {info.file_size - start:,} for it: save it anew."
+                )
+            free = available_memory()
+            if free is not None and needed > free:
+                raise UsageError(
+                    f"The array {name!r} of {self.shown} takes {needed / 2**30:,.0f} GiB unpacked, and "
+                    f"{free / 2**30:,.0f} are free: use parquet files or an image folder."
+                )
+            values = np.frombuffer(member.read(), dtype)
+        return values.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    major, _ = np.lib.format.read_magic(member)
+    read: Any = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(member)
+    if any(side < 0 for side in shape):
+        raise ValueError(f"an array of the shape {shape}")
+    return shape, fortran, dtype
+
+
+def _parts(arrays: _Arrays, columns: Columns) -> Parts:
+    image, label, group = columns.image or "x", columns.label or "y", columns.group
+    if f"{image}_train" not in arrays:
+        return _records(arrays, columns.image or "images", columns.label or "labels", group), None
+
+    def part(name: str) -> Records:
+        return _records(arrays, f"{image}_{name}", f"{label}_{name}", group and f"{group}_{name}")
+
+    return part("train"), part("test") if f"{image}_test" in arrays else None
+
+
+def _records(arrays: _Arrays, image: str, label: str, group: str | None) -> Records:
+    what = f"array {image!r} of {arrays.shown}"
+    pixels = _pixels(arrays.read(image), what)
+    where = tuple(f"row {i} of {image!r} in {arrays.shown}" for i in range(len(pixels)))
+
+    def column(name: str) -> list[Any]:
+        values = arrays.read(name)
+        flat = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        if flat.shape != (len(pixels),):
+            raise UsageError(
+                f"The array {name!r} of {arrays.shown} must hold one value for each of the {len(pixels)} images, not "
+                f"{values.shape}."
+            )
+        return list(flat.tolist())
+
+    labels = clean_labels(column(label), where, f"array {label!r}")
+    groups = None if group is None else clean_groups(column(group), where, f"array {group!r}")
+    return Records(pixels, labels, groups, None, where, what, identity_of([arrays.file], image))
+
+
+def _pixels(values: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    """Convert to ``[N, H, W]`` or ``[N, H, W, 3]`` of uint8, or of uint16 where no smaller type holds the values."""
+    if values.size == 0:
+        raise UsageError(f"The {what} is empty.")
+    if values.ndim == 4 and values.shape[3] not in (1, 3, 4) and values.shape[1] in (1, 3, 4):
+        values = values.transpose(0, 2, 3, 1)
+    if values.ndim not in (3, 4) or (values.ndim == 4 and values.shape[3] not in (1, 3, 4)):
+        raise UsageError(
+            f"The {what} has the shape {values.shape}; images are [N, H, W], [N, H, W, C] or [N, C, H, W] "
+            "with 1, 3 or 4 channels."
+        )
+    pixels = _integers(values, what)
+    if pixels.ndim == 4 and pixels.shape[3] == 1:
+        return pixels[..., 0]
+    if pixels.ndim == 4 and pixels.shape[3] == 4:  # lay transparent pixels on white, as for image files
+        if pixels.dtype != np.uint8:
+            raise UsageError(f"The {what} has transparent pixels of 16 bits: lay them on white first.")
+        alpha = pixels[..., 3:].astype(np.float32) / 255
+        flat: np.ndarray[Any, Any] = np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
+        return flat
+    return pixels
+
+
+def _integers(values: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    if values.dtype in (np.uint8, np.uint16):
+        return values
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype.kind in "iuf":
+        low, high = values.min(), values.max()  # NaN makes all comparisons below false
+        if values.dtype.kind == "f" and low >= 0 and high <= 1:
+            scaled: np.ndarray[Any, Any] = np.rint(values * 255).astype(np.uint8)
+            return scaled
+        if low >= 0 and high <= 255 and high > 1 and (values == np.rint(values)).all():
+            return values.astype(np.uint8)
+        raise UsageError(
+            f"The {what} holds {values.dtype} values from {low} to {high}, whose range is unclear: "
+            "give uint8 (0 to 255), uint16 (0 to 65535, or less with --bits) or floats from 0 to 1."
+        )
+    raise UsageError(f"The {what} holds {values.dtype} values, not pixels.")
