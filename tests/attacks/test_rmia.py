@@ -1,4 +1,4 @@
-"""RMIA against its definition, outsider by outsider."""
+"""RMIA against its definition, record by record of the population."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from resperturb.errors import UsageError
 
 
 @given(seed=st.integers(0, 10_000), gamma=st.sampled_from([1.0, 2.0]))
-def test_the_score_is_the_share_of_outsiders_that_are_beaten(seed: int, gamma: float) -> None:
+def test_the_score_is_the_share_of_the_population_that_are_beaten(seed: int, gamma: float) -> None:
     rng = np.random.default_rng(seed)
     target, typical = rng.random(30), rng.random(30)
     others, others_typical = rng.random(50), rng.random(50)
@@ -52,7 +52,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     some = np.array([0.5])
     with pytest.raises(UsageError, match="gamma"):
         rmia(some, some, some, some, gamma=0.5)
-    with pytest.raises(UsageError, match="outsiders"):
+    with pytest.raises(UsageError, match="population"):
         rmia(some, some, np.array([]), np.array([]))
     with pytest.raises(UsageError, match="between 0 and 1"):
         offline_average(some, a=1.5)

@@ -109,7 +109,7 @@ def test_a_run_is_asked_with_its_noise_without_it_and_network_by_network(noisy: 
     with noise_off(model):
         logits = predict(model, asked.images.images, mean=noisy.config.mean, std=noisy.config.std)
     assert np.allclose(off.confidence, signals_of([logits], asked.images.labels).confidence, atol=1e-4)
-    apart = collect(noisy, asked, Query("members apart", (2,)))
+    apart = collect(noisy, asked, Query("networks apart", (2,)))
     assert np.allclose(apart.average("mean_confidence", 2), off.average("mean_confidence", 1), atol=1e-4)
     assert not np.allclose(apart.confidence[:, 0], apart.confidence[:, 1])
 
@@ -146,7 +146,7 @@ def test_two_runs_do_not_share_their_noise(noisy: Run, tmp_path: Path) -> None:
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.6
 
 
-def test_what_is_no_ensemble_has_no_members(tmp_path: Path) -> None:
+def test_what_is_no_ensemble_has_no_networks(tmp_path: Path) -> None:
     run = train(tiny_config(epochs=1, data={"limit": 40}), runs=tmp_path)
     with pytest.raises(UsageError, match="not an ensemble"):
-        collect(run, candidates(run.config.data, outsiders=0), Query("members apart", (2,)))
+        collect(run, candidates(run.config.data, outsiders=0), Query("networks apart", (2,)))

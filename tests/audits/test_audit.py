@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resperturb.attacks.catalogue import METHODS
+from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing.metrics import auc
 from resperturb.audits.audit import GROUPED, Settings, audit, caveats_on, plain, queries_of
 from resperturb.audits.candidates import candidates
@@ -52,7 +52,7 @@ def test_it_finds_what_a_network_learned_by_heart(audited: tuple[Run, dict[str, 
 
 def test_it_attacks_in_every_way_and_measures_every_kind(audited: tuple[Run, dict[str, Any]]) -> None:
     _, found = audited
-    assert {entry["attack"] for entry in found["attacks"]} == {*METHODS, "shadow", "shadow-adaptive"}
+    assert {entry["attack"] for entry in found["attacks"]} == {*ATTACKS, "shadow", "shadow-adaptive"}
     assert {entry["access"] for entry in found["attacks"]} == {"noise on", "noise off"}
     assert found["candidates"] == {"record": 60, **CANARIES}
     for one in found["attacks"]:
@@ -161,9 +161,7 @@ def test_one_run_needs_no_shadow(tmp_path: Path) -> None:
     run = train(tiny_config(data={"limit": 160, "part": "audit", "subset_seed": 5}), runs=tmp_path / "runs")
     found = audit(run, Settings(shadows=0, resamples=50))
     assert not shadow_folder(run).exists()
-    assert {entry["attack"] for entry in found["attacks"]} == {
-        name for name, method in METHODS.items() if not method.shadows
-    }
+    assert {entry["attack"] for entry in found["attacks"]} == {name for name in ATTACKS if not ATTACKS[name].shadows}
     assert found["epsilon_lower"]["design"] == "coins"
     assert found["verdict"] == "nothing is proven"
     assert found["exposed"] is None
@@ -219,7 +217,7 @@ def test_noise_decides_how_a_model_is_asked(audited: tuple[Run, dict[str, Any]])
     assert accesses(perturbation={"name": "none"}) == ["noise off"]
     assert accesses(perturbation={"name": "additive", "gamma": 0.0}) == ["noise off"]
     assert accesses(perturbation={"name": "additive", "gamma": 0.0, "input_std": 1.0}) == ["noise on", "noise off"]
-    assert accesses(model="en3-resnet8") == ["noise on", "noise off", "members apart"]
+    assert accesses(model="en3-resnet8") == ["noise on", "noise off", "networks apart"]
 
 
 def test_records_that_were_put_in_by_groups_bound_nothing(audited: tuple[Run, dict[str, Any]]) -> None:

@@ -13,8 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
+from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.moments import Moments
+from resperturb.attacks.registry import Score, register_attack
+from resperturb.attacks.signals import Combination, View
 from resperturb.errors import UsageError
+
+CARLINI = "Carlini et al. 2022 (arXiv:2112.03570)"
 
 Floats = NDArray[np.float64]
 Variance = Literal["record", "global"]
@@ -51,7 +56,7 @@ def lira_offline(target: Floats, outside: Moments, variance: Variance = "record"
     if form == "density":
         return -_log_density(target, outside, variance)
     if target.shape[1] != 1:
-        raise UsageError("the tail form of offline LiRA takes one number a record; use the density form for more.")
+        raise UsageError("the tail form of offline LiRA takes one number per record; use the density form for more.")
     spread = outside.pooled()[0] if variance == "global" else outside.variances()
     z = (target - outside.mean) / np.sqrt(np.maximum(spread, _LEAST_VARIANCE))
     # The logarithm of the other tail keeps apart those whose own tail rounds to one.
@@ -94,3 +99,26 @@ def _check_counts(moments: Moments, side: str, variance: Variance) -> None:
         raise UsageError(
             f"some record has fewer than {needed} shadow models that were trained {side} it; train more shadows."
         )
+
+
+def _online(variance: Variance) -> Score:
+    return lambda evidence, view: lira_online(evidence.target(view), *evidence.moments(view), variance)
+
+
+def _offline(variance: Variance, form: Form) -> Score:
+    return lambda evidence, view: lira_offline(evidence.target(view), evidence.moments(view)[1], variance, form)
+
+
+def _robust(evidence: Evidence, view: View) -> Floats:
+    """The lowest and the highest shadow of every record are left out: one that failed to train moves no mean."""
+    return lira_online(evidence.target(view), *evidence.trimmed_moments(view), "global")
+
+
+_ALL: tuple[Combination, ...] = ("mean logit", "mean log-probability", "spread", "votes", "each")
+
+register_attack("lira-online", CARLINI, needs=["shadows"], combinations=_ALL)(_online("record"))
+register_attack("lira-online-global", CARLINI, needs=["shadows"], combinations=_ALL)(_online("global"))
+register_attack("lira-online-robust", CARLINI, needs=["shadows"])(_robust)
+register_attack("lira-offline", CARLINI, needs=["shadows"])(_offline("record", "tail"))
+register_attack("lira-offline-global", CARLINI, needs=["shadows"])(_offline("global", "tail"))
+register_attack("lira-offline-density", CARLINI, needs=["shadows"])(_offline("record", "density"))

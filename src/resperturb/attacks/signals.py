@@ -18,8 +18,8 @@ from resperturb.data.rows import Images, in_chunks
 from resperturb.errors import ResperturbError, UsageError
 
 Floats = NDArray[np.float64]
-Access = Literal["noise on", "noise off", "members apart"]
-Combination = Literal["mean logit", "mean log-probability", "spread", "votes"]
+Access = Literal["noise on", "noise off", "networks apart", "augmented"]
+Combination = Literal["mean logit", "mean log-probability", "spread", "votes", "each"]
 
 # Smaller probabilities are no different to an attacker, and their logarithms would be infinite.
 _LEAST_PROBABILITY = 1e-30
@@ -29,7 +29,8 @@ _LEAST_PROBABILITY = 1e-30
 class Query:
     """How a model is asked: as it is served, with its noise; or by someone who holds the weights, without.
 
-    ``members apart`` asks each network of an ensemble by itself, without noise; its draws are the networks.
+    ``networks apart`` asks each network of an ensemble by itself, without noise; its draws are the networks.
+    ``augmented`` asks about several augmentations of each record, without noise; its draws are the augmentations.
     ``averages`` are the numbers of draws that logits are averaged over.
     """
 
@@ -44,12 +45,13 @@ class Query:
 
 @dataclass(frozen=True)
 class View:
-    """Which draws an attack looks at, and how it combines them into one statistic a record.
+    """Which draws an attack looks at, and how it combines them into one statistic per record.
 
     - ``mean logit``: the logits are averaged, then the label's confidence is taken;
     - ``mean log-probability``: the label's log-probabilities are averaged;
     - ``spread``: two numbers, the mean of the confidences and the logarithm of their variance;
-    - ``votes``: only the predicted labels are seen; the (smoothed) log-odds of the votes for the right one.
+    - ``votes``: only the predicted labels are seen; the (smoothed) log-odds of the votes for the right one;
+    - ``each``: as many numbers as draws, the confidence of each.
 
     >>> str(View("noise on", 16, "spread"))
     'noise on, 16 draws, spread'
@@ -59,6 +61,11 @@ class View:
     draws: int
     combination: Combination = "mean logit"
 
+    @property
+    def dimensions(self) -> int:
+        """How many numbers the statistic has."""
+        return {"spread": 2, "each": self.draws}.get(self.combination, 1)
+
     def __str__(self) -> str:
         draws = f", {self.draws} draw{'s' if self.draws > 1 else ''}" if self.access == "noise on" else ""
         combination = f", {self.combination}" if self.draws > 1 or self.combination == "votes" else ""
@@ -67,13 +74,15 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """The signals of one model: ``confidence`` and ``correct`` are [rows, draws], the rest [rows, averages].
+    """The signals of one model: ``confidence`` and ``correct`` are [rows, draws], the averaged ones [rows, averages].
 
     ``averages`` says over how many of the first draws the logits were averaged for ``mean_confidence`` (of the
-    label), ``highest`` (log-probability of the most probable class), ``entropy`` and ``modified_entropy``.
+    label), ``highest`` (log-probability of the most probable class), ``entropy`` and ``modified_entropy``. ``labels``
+    are the labels that the model was asked about.
     """
 
     averages: tuple[int, ...]
+    labels: NDArray[np.int64]
     confidence: NDArray[np.float32]
     correct: NDArray[np.bool_]
     mean_confidence: NDArray[np.float32]
@@ -95,6 +104,8 @@ class Signals:
         draws = self.confidence[:, : view.draws].astype(np.float64)
         if draws.shape[1] < view.draws:
             raise UsageError(f"the model was asked {draws.shape[1]} times, not {view.draws}.")
+        if view.combination == "each":
+            return draws
         if view.combination == "mean log-probability":
             mean: Floats = log_sigmoid(draws).mean(axis=1)
             return logit_of_log(mean)[:, None]
@@ -152,6 +163,7 @@ def signals_of(draws: Iterable[Tensor], labels: Tensor, averages: Sequence[int] 
         raise UsageError(f"averages over {wanted} draws were asked for, and there were {len(confidence)} draws.")
     return Signals(
         wanted,
+        labels.numpy().astype(np.int64),
         np.stack(confidence, axis=1),
         np.stack(correct, axis=1),
         **{name: np.stack(columns, axis=1) for name, columns in averaged.items()},

@@ -20,7 +20,7 @@ from resperturb.perturbation import noise_off
 from resperturb.training.predict import predict_draws
 from resperturb.training.run import Run
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def collect(run: Run, asked: Candidates, query: Query) -> Signals:
@@ -47,9 +47,9 @@ def _draws(run: Run, asked: Candidates, query: Query) -> Iterator[Tensor]:
     model = run.load_model()
     seed = query_seed(run)
     mean, std, images = run.config.mean, run.config.std, asked.images.images
-    if query.access == "members apart":
+    if query.access == "networks apart":
         if not isinstance(model, Ensemble):
-            raise UsageError(f"{run.path} is not an ensemble, so it has no members to ask apart.")
+            raise UsageError(f"{run.path} is not an ensemble, so it has no networks to ask apart.")
         for network in model.networks:
             with noise_off(model):
                 yield from predict_draws(network, images, mean=mean, std=std, draws=1)

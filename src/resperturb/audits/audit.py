@@ -142,14 +142,14 @@ def check_auditable(target: Run) -> None:
 
 
 def queries_of(target: Run, draws: Sequence[int]) -> list[Query]:
-    """Say how the models are to be asked: with and without noise, and the members of an ensemble apart."""
+    """Say how the models are to be asked: with and without noise, and the networks of an ensemble apart."""
     strategy = target.config.strategy
     noisy = strategy is not None and strategy.is_noisy
     queries = [Query("noise on", tuple(sorted(set(draws))))] if noisy else []
     queries.append(Query("noise off"))
     networks = ensemble_size(target.config)
     if networks > 1:
-        queries.append(Query("members apart", (networks,)))
+        queries.append(Query("networks apart", (networks,)))
     return queries
 
 

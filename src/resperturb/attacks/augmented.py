@@ -1,0 +1,53 @@
+"""Augmented queries: the record as the training may have seen it, mirrored and shifted.
+
+A model that was trained with augmentation memorises the augmented images, so LiRA and RMIA ask about several of them
+(Carlini et al. 2022, Zarifzadeh et al. 2024). Their answers are the draws of the access ``augmented``: LiRA takes
+them as so many dimensions (the view ``each``), RMIA averages them, label-only counts their votes.
+"""
+
+import torch
+from torch import Tensor
+
+from resperturb.errors import UsageError
+
+# Mirrored or not, and shifted by so many pixels down and to the right: first the image itself.
+VARIANTS = tuple(
+    (mirrored, down, right)
+    for down, right in ((0, 0), (2, 0), (-2, 0), (0, 2), (0, -2), (2, 2), (-2, -2), (2, -2), (-2, 2))
+    for mirrored in (False, True)
+)
+
+
+def augmented(images: Tensor, variant: int) -> Tensor:
+    """Return the images in one of the variants; what is shifted in from outside is black.
+
+    Args:
+        images: ``[rows, channels, height, width]``.
+        variant: Which one; 0 is the image itself, 1 its mirror image, then shifts of both.
+
+    Returns:
+        Images of the same shape and type.
+
+    Raises:
+        UsageError: If there is no such variant.
+
+    >>> row = torch.tensor([[[[1, 2, 3, 4]]]])
+    >>> augmented(row, 1).flatten().tolist(), augmented(row, 6).flatten().tolist()
+    ([4, 3, 2, 1], [0, 0, 1, 2])
+    """
+    if not 0 <= variant < len(VARIANTS):
+        raise UsageError(f"there are {len(VARIANTS)} augmented queries per record, so none of number {variant}.")
+    mirrored, down, right = VARIANTS[variant]
+    found = images.flip(-1) if mirrored else images
+    if not (down or right):
+        return found
+    shifted = torch.zeros_like(found)
+    height, width = found.shape[-2:]
+    rows, columns = _overlap(down, height), _overlap(right, width)
+    shifted[..., rows[0], columns[0]] = found[..., rows[1], columns[1]]
+    return shifted
+
+
+def _overlap(shift: int, size: int) -> tuple[slice, slice]:
+    """Where a shifted line of pixels goes, and where it comes from."""
+    return slice(max(shift, 0), size + min(shift, 0)), slice(max(-shift, 0), size - max(shift, 0))

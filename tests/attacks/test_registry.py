@@ -1,0 +1,45 @@
+"""An attack of one's own is one function, and no two attacks share a name."""
+
+import numpy as np
+import pytest
+
+from resperturb.attacks.catalogue import Attack, attacks_on, views
+from resperturb.attacks.evidence import Evidence
+from resperturb.attacks.registry import ATTACKS, register_attack
+from resperturb.attacks.signals import Query, Signals, View
+from resperturb.errors import UsageError
+
+
+def answers(rows: int) -> Signals:
+    column = np.arange(rows, dtype=np.float32)[:, None]
+    return Signals((1,), np.zeros(rows, dtype=np.int64), column, column > 0, column, column, column, column)
+
+
+def test_an_attack_of_ones_own_is_listed_and_scores() -> None:
+    @register_attack("twice the confidence", "a test")
+    def twice(evidence: Evidence, view: View) -> np.ndarray:
+        return 2 * evidence.target(view)[:, 0]
+
+    try:
+        names = [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0)]
+        assert "twice the confidence" in names
+        evidence = Evidence({"noise off": answers(4)}, None, count=3)
+        attack = Attack("twice the confidence", View("noise off", 1))
+        assert attack.method.score(evidence, attack.view).tolist() == [0, 2, 4]
+        assert not attack.bounding
+    finally:
+        ATTACKS._found.pop("twice the confidence")
+
+
+def test_a_name_is_given_once() -> None:
+    assert "loss" in ATTACKS  # which loads the built-in ones
+    with pytest.raises(UsageError, match="'loss' already"):
+        register_attack("loss", "a test")(lambda evidence, view: evidence.target(view)[:, 0])
+
+
+def test_every_attack_says_who_published_it_and_what_it_needs() -> None:
+    for name in ATTACKS:
+        method = ATTACKS[name]
+        assert "arXiv:" in method.reference
+        assert method.needs <= {"shadows", "population"}
+        assert method.combinations

@@ -1,0 +1,129 @@
+"""Thresholds per class, votes under augmentation and noise, quantile regression and loss trajectories."""
+
+import numpy as np
+import pytest
+import torch
+
+from resperturb.attacks.augmented import VARIANTS, augmented
+from resperturb.attacks.evidence import ENTROPY_EDGES, ClassCounts
+from resperturb.attacks.label_only import noise_robustness, share_right
+from resperturb.attacks.modified_entropy import below_threshold, class_thresholds
+from resperturb.attacks.moments import Extremes, Moments, trimmed
+from resperturb.attacks.quantile import quantile_scores
+from resperturb.attacks.rmia import tuned_a
+from resperturb.attacks.trajectory import loss_trace_iqr
+from resperturb.auditing.metrics import auc, balanced_accuracy
+from resperturb.errors import UsageError
+
+
+def test_the_threshold_of_a_class_is_the_one_that_tells_shadows_members_best() -> None:
+    rng = np.random.default_rng(0)
+    labels, members = np.repeat([0, 1], 500), np.tile([True, False], 500)
+    # Members of class 0 lie near 0.01, those of class 1 near 1; the others ten times higher.
+    values = np.exp(rng.normal(np.log(np.where(labels == 0, 0.01, 1.0) * np.where(members, 1, 10)), 0.5))
+    counts = ClassCounts.empty()
+    counts.add(values, labels, members)
+    thresholds = class_thresholds(counts.inside, counts.outside, ENTROPY_EDGES)
+    for label in (0, 1):
+        own = labels == label
+        below = own & (values < thresholds[label])
+        accuracy = (
+            (below & members).sum() / (own & members).sum() + 1 - (below & ~members).sum() / (own & ~members).sum()
+        ) / 2
+        best = balanced_accuracy(-values[own & members], -values[own & ~members])
+        assert accuracy == pytest.approx(best, abs=0.02)
+    scores = below_threshold(values, labels, thresholds)
+    assert ((scores > 0) == (values < thresholds[labels])).all()
+    # One threshold for both classes is worse.
+    assert auc(scores[members], scores[~members]) > auc(-values[members], -values[~members]) + 0.1
+
+
+def test_a_class_that_no_shadow_was_trained_on_takes_the_threshold_of_all() -> None:
+    inside = np.zeros((2, ENTROPY_EDGES.size + 1), dtype=np.int64)
+    outside = inside.copy()
+    inside[0, 5], outside[0, 90], outside[1, 7] = 10, 10, 1
+    first, second = class_thresholds(inside, outside, ENTROPY_EDGES)
+    assert first == second
+
+
+def test_augmented_queries_are_the_image_its_mirror_image_and_shifts_of_both() -> None:
+    images = torch.arange(2 * 1 * 6 * 6).view(2, 1, 6, 6)
+    assert torch.equal(augmented(images, 0), images)
+    assert torch.equal(augmented(images, 1), images.flip(-1))
+    for number, (mirrored, down, right) in enumerate(VARIANTS):
+        start = images.flip(-1) if mirrored else images
+        expected = torch.zeros_like(start)
+        for y in range(6):
+            for x in range(6):
+                if 0 <= y - down < 6 and 0 <= x - right < 6:
+                    expected[..., y, x] = start[..., y - down, x - right]
+        assert torch.equal(augmented(images, number), expected)
+    with pytest.raises(UsageError, match="augmented queries"):
+        augmented(images, len(VARIANTS))
+
+
+def test_records_far_from_the_boundary_keep_their_label_under_noise() -> None:
+    images = torch.tensor([[0.05], [0.5], [5.0], [-5.0]])
+    labels = torch.tensor([1, 1, 1, 1])
+    shares = noise_robustness(lambda batch: (batch[:, 0] > 0).long(), images, labels, [0.1, 1.0], repeats=200)
+    assert shares[0] < shares[1] < shares[2] == 1.0
+    assert shares[3] == 0.0
+    assert share_right(np.array([[True, True, False, False]])).tolist() == [0.5]
+
+
+def test_quantile_regression_compares_a_record_with_its_likes() -> None:
+    rng = np.random.default_rng(1)
+    kind = rng.integers(0, 4, 3000)
+    difficulty = np.array([-6.0, -2.0, 2.0, 6.0])[kind]
+    members = rng.random(3000) < 0.5
+    population = np.arange(3000) >= 2000
+    members &= ~population
+    values = difficulty + 1.5 * members + rng.normal(0, 1, 3000)
+    features = np.eye(4)[kind]
+    scores = quantile_scores(features[:2000], values[:2000], features[population], values[population])
+    inside = members[:2000]
+    assert auc(scores[inside], scores[~inside]) > auc(values[:2000][inside], values[:2000][~inside]) + 0.15
+    # The median and the 90% quantile of those who are no members.
+    assert np.mean(scores[~inside] > 0) == pytest.approx(0.5, abs=0.06)
+    assert np.mean(scores[~inside] > 1) == pytest.approx(0.1, abs=0.04)
+    with pytest.raises(UsageError, match="population"):
+        quantile_scores(features[:3], values[:3], features[:0], values[:0])
+
+
+def test_the_risk_of_a_record_is_the_interquartile_range_of_its_losses() -> None:
+    losses = np.array([[3.0, 0.1, 3.0], [2.0, 0.1, 3.1], [1.0, 0.1, 2.9], [0.0, 0.1, 3.0], [0.0, 0.1, 3.0]])
+    expected = np.quantile(losses, 0.75, axis=0) - np.quantile(losses, 0.25, axis=0)
+    assert loss_trace_iqr(losses).tolist() == pytest.approx(expected.tolist())
+    # Fitted late: at risk. Fitted at once, or never: not.
+    assert np.argmax(loss_trace_iqr(losses)) == 0
+    for wrong in (np.zeros(4), np.zeros((1, 3)), np.full((3, 2), np.nan)):
+        with pytest.raises(UsageError):
+            loss_trace_iqr(wrong)
+    with pytest.raises(UsageError, match="quantiles"):
+        loss_trace_iqr(losses, low=0.8, high=0.2)
+
+
+def test_a_is_tuned_on_what_shadows_with_a_record_give_it() -> None:
+    rng = np.random.default_rng(2)
+    outside = rng.random(500)
+    for a in (0.0, 0.4, 1.0):
+        assert tuned_a(a * outside + 1 - a, outside) == pytest.approx(a)
+    assert tuned_a(np.ones(3), np.ones(3)) == 0.3
+    noisy = np.clip(0.6 * outside + 0.4 + rng.normal(0, 0.05, 500), 0, 1)
+    assert tuned_a(noisy, outside) == pytest.approx(0.6, abs=0.03)
+
+
+def test_leaving_out_the_extremes_gives_the_moments_of_the_rest() -> None:
+    values = np.random.default_rng(3).normal(5, 2, (9, 4, 2))
+    values[3] = -1e4  # a shadow that failed
+    moments, extremes, every = Moments.empty(4, 2), Extremes.empty(4, 2), np.ones(4, dtype=bool)
+    for model in values:
+        moments.add(model, every)
+        extremes.add(model, every)
+    kept = trimmed(moments, extremes)
+    rest = np.sort(values, axis=0)[1:-1]
+    assert np.allclose(kept.mean, rest.mean(axis=0), atol=1e-6)
+    assert np.allclose(kept.variances(), rest.var(axis=0, ddof=1), rtol=1e-3, atol=1e-3)
+    few = Moments.empty(4, 2)
+    few.add(values[0], every)
+    assert np.array_equal(trimmed(few, extremes).mean, few.mean)
