@@ -71,7 +71,7 @@ def test_it_is_kept_in_the_run_and_headlines_are_in_its_report(audited: tuple[Ru
     kept = entry(found, "rmia-online", "noise off")["by_kind"]["record"]
     assert auc(scores.members, scores.nonmembers) == kept["auc"]
     names = {attack.name for attack in ReportedRun("run", run).attacks}
-    assert "lira-offline-global, noise on, 3 draws, mean logit" in names
+    assert "bavaria, noise on, 3 draws, mean logit" in names
     assert {"shadow", "shadow-adaptive", "shadow-3-draws"} <= names
     line = ReportedRun("run", run).to_dict()
     assert line["attack"]["auc"] == max(
