@@ -16,6 +16,7 @@ _WHERE = {
     "save": "resperturb.perturbation",
     "seeded_predictions": "resperturb.perturbation",
     "strategy_of": "resperturb.perturbation",
+    "verify_noise": "resperturb.perturbation",
 }
 _SUBPACKAGES = ("attacks", "auditing", "audits", "data", "models", "privacy", "report", "training")
 

@@ -2,6 +2,8 @@
 
 from resperturb.perturbation.junctions import junctions
 from resperturb.perturbation.perturb import noise_off, perturb, seeded_predictions, strategy_of
+from resperturb.perturbation.precision import NoiseLostError
+from resperturb.perturbation.presence import NoiseAt, NoiseCheck, verify_noise
 from resperturb.perturbation.strategies.additive import Additive
 from resperturb.perturbation.strategies.multiplicative import Multiplicative
 from resperturb.perturbation.strategy import (
@@ -17,6 +19,9 @@ __all__ = [
     "STRATEGIES",
     "Additive",
     "Multiplicative",
+    "NoiseAt",
+    "NoiseCheck",
+    "NoiseLostError",
     "Strategy",
     "junctions",
     "load",
@@ -28,4 +33,5 @@ __all__ = [
     "strategy_from_dict",
     "strategy_of",
     "strategy_to_dict",
+    "verify_noise",
 ]

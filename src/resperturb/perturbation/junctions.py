@@ -6,6 +6,7 @@ gets methods that call :func:`junction_sum` for them. Unperturbed, both are plai
 :class:`Slot` there. Nothing is wrapped, and the ``state_dict`` stays as it was.
 """
 
+import inspect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -189,11 +190,11 @@ def is_reached(module: nn.Module, slot: Slot) -> bool:
 
 def _shadowed(module: nn.Module, method: str) -> bool:
     """Whether somebody put another method on the instance that does not lead to the one of its class."""
-    own = vars(module).get(method)
-    if own is None or getattr(own, "__func__", None) is getattr(type(module), method, None):
+    if method not in vars(module):
         return False
-    kept = [value for value in vars(module).values() if getattr(value, "__self__", None) is module]
-    return all(getattr(value, "__func__", None) is not getattr(type(module), method, None) for value in kept)
+    kept = [vars(module)[method], *(v for v in vars(module).values() if getattr(v, "__self__", None) is module)]
+    functions = [getattr(value, "__func__", None) for one in kept for value in (one, inspect.unwrap(one))]
+    return getattr(type(module), method) not in functions
 
 
 def junctions(model: nn.Module) -> Junctions:

@@ -9,38 +9,22 @@ import copy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
 from resperturb.perturbation.junctions import Junction, all_sums, set_noise, slots_of
-from resperturb.perturbation.precision import added
+from resperturb.perturbation.presence import MARK, Mark, StrategyNoise, check_presence, networks_of, noises_of
+from resperturb.perturbation.state_dicts import StateDictMark
 from resperturb.perturbation.strategy import STRATEGIES, Strategy, strategy_to_dict
 from resperturb.perturbation.sums import unreadable_modules
 
 SCHEMA = 1
 M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass
-class StrategyNoise:
-    """The noise of one junction. All junctions of a model share the strategy and the source."""
-
-    strategy: Strategy
-    source: NoiseSource
-
-    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
-        """Add the noise, unless it is silenced."""
-        if not self.strategy.is_noisy_at_junctions or self.source.silenced:
-            return total
-        # A sum of two is a new tensor that nothing else reads; a branch alone may be.
-        noise = self.source.draw(training, in_place=shortcut is not None)
-        return added(self.strategy.apply, total, shortcut, noise, "a junction")
 
 
 def _keep_slow_path(module: nn.Module, args: Any) -> None:
@@ -82,6 +66,8 @@ def perturb(
     strategy.check(networks)
     set_noise(chosen, StrategyNoise(strategy, source))
     strategy.install(networks, source)
+    setattr(inner, MARK, Mark(strategy, source, len(chosen)))
+    inner.register_state_dict_post_hook(StateDictMark(strategy))  # type: ignore[no-untyped-call]
     for junction in chosen:
         if isinstance(junction.module, nn.TransformerEncoderLayer):
             junction.module.register_forward_pre_hook(_keep_slow_path)
@@ -187,19 +173,15 @@ def _check_shortcuts(strategy: Strategy, chosen: Sequence[Junction]) -> None:
         )
 
 
-def networks_of(model: nn.Module) -> list[nn.Module]:
-    """List what sees the input: the networks of an ensemble, each noised by itself, or the model."""
-    networks = getattr(model, "networks", None)
-    return list(networks) if isinstance(networks, nn.ModuleList) else [model]
-
-
-def _noises(model: nn.Module) -> list[StrategyNoise]:
-    return [slot.noise for _, _, slot in slots_of(model) if isinstance(slot.noise, StrategyNoise)]
-
-
 def strategy_of(model: nn.Module) -> Strategy | None:
-    """Say what perturbs ``model``; None if nothing does."""
-    noises = _noises(model)
+    """Say what perturbs ``model``; None if nothing does.
+
+    Raises:
+        NoiseLostError: It was perturbed, and some of its noise was taken out since: hooks were cleared, or a head, a
+            first layer or a block was replaced. What one cannot see without a batch ``verify_noise`` measures.
+    """
+    check_presence(model)
+    noises = noises_of(model)
     return noises[0].strategy if noises else None
 
 
@@ -239,7 +221,7 @@ def noise_off(model: nn.Module) -> Iterator[None]:
     >>> bool(model(x).equal(model(x)))
     False
     """
-    sources = {id(noise.source): noise.source for noise in _noises(model)}.values()
+    sources = {id(noise.source): noise.source for noise in noises_of(model)}.values()
     for source in sources:
         source.silenced += 1
     try:
@@ -255,7 +237,7 @@ def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
 
     Whoever knows the seed can subtract the noise. None changes nothing.
     """
-    sources = {id(noise.source): noise.source for noise in _noises(model)}.values()
+    sources = {id(noise.source): noise.source for noise in noises_of(model)}.values()
     before = [source.seed for source in sources]
     if seed is not None:
         for source in sources:

@@ -14,6 +14,11 @@ from resperturb.noise import Draw
 # A draw that leaves more of the elements as they were than this is no noise any more.
 SWALLOWED = 0.5
 
+
+class NoiseLostError(ResperturbError):
+    """A model that was perturbed lacks some of its noise."""
+
+
 _calls = itertools.count()
 
 
@@ -28,7 +33,7 @@ def added(apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, noi
         where: The place, for the message.
 
     Raises:
-        ResperturbError: ``total`` is in half precision, and its rounding leaves most elements as if there were no
+        NoiseLostError: ``total`` is in half precision, and its rounding leaves most elements as if there were no
             noise. Not noticed in compiled or exported graphs, which cannot look at values.
     """
     if not _is_half(total):
@@ -42,7 +47,7 @@ def added(apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, noi
             meant = noisy != wide
             share = float(((rounded == total) & meant).sum() / meant.sum().clamp_min(1))
             if share > SWALLOWED:
-                raise ResperturbError(
+                raise NoiseLostError(
                     f"the noise at {where} is smaller than the rounding of {total.dtype}: {share:.0%} of the "
                     "elements did not change; run the model in 32 bits, or with more noise."
                 )

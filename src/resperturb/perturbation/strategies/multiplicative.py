@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 from resperturb.noise import Draw, NoiseSource
-from resperturb.perturbation.precision import added
+from resperturb.perturbation.precision import NoiseLostError, added
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class LastLayerGuard:
     def __call__(self, module: nn.Module, args: Any) -> None:
         """Refuse to answer if the noise is gone."""
         if not torch.compiler.is_compiling() and (lost := self.strategy.lost([module], self.source)):
-            raise ResperturbError(
+            raise NoiseLostError(
                 f"the model would answer without its noise: {lost[0]}; perturb the model after that."
             )
 

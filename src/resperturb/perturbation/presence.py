@@ -1,0 +1,325 @@
+"""Is the noise that a model is said to have still there?
+
+:func:`check_presence` looks at the model: whoever clears its hooks, replaces its head, its first layer or one of its
+blocks takes noise away, and ``strategy_of`` raises instead of reporting what was. :func:`verify_noise` measures.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.noise import Draw, NoiseSource
+from resperturb.perturbation.junctions import JunctionNoise, Slot, is_reached, slots_of
+from resperturb.perturbation.precision import NoiseLostError, added
+from resperturb.perturbation.strategy import Probe, Strategy
+
+MARK = "_perturbation"
+# Of a place that has its noise the test calls one in a million absent; fewer elements than these are drawn again.
+SIGNIFICANT = 4.9
+ELEMENTS = 2000
+MOST_CALLS = 64
+
+
+Kind = Literal["model", "input", "junction", "output"]
+
+
+@dataclass
+class StrategyNoise:
+    """The noise of one junction. All junctions of a model share the strategy and the source."""
+
+    strategy: Strategy
+    source: NoiseSource
+
+    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
+        """Add the noise, unless it is silenced."""
+        if not self.strategy.is_noisy_at_junctions or self.source.silenced:
+            return total
+        # A sum of two is a new tensor that nothing else reads; a branch alone may be.
+        noise = self.source.draw(training, in_place=shortcut is not None)
+        return added(self.strategy.apply, total, shortcut, noise, "a junction")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What ``perturb`` leaves on the model that it was called on, to be compared with what is there later."""
+
+    strategy: Strategy
+    source: NoiseSource
+    junctions: int
+
+
+def networks_of(model: nn.Module) -> list[nn.Module]:
+    """List what sees the input: the networks of an ensemble, each noised by itself, or the model."""
+    networks = getattr(model, "networks", None)
+    return list(networks) if isinstance(networks, nn.ModuleList) else [model]
+
+
+def noises_of(model: nn.Module) -> list[StrategyNoise]:
+    """List the noise at the junctions of ``model``."""
+    return [slot.noise for _, _, slot in slots_of(model) if isinstance(slot.noise, StrategyNoise)]
+
+
+def marks_of(model: nn.Module) -> list[tuple[nn.Module, Mark]]:
+    """List the parts of ``model`` that ``perturb`` was called on."""
+    return [(module, mark) for module in model.modules() if isinstance(mark := vars(module).get(MARK), Mark)]
+
+
+def check_presence(model: nn.Module) -> None:
+    """Make sure that nothing was taken out of ``model`` since it was perturbed, as far as one sees without a batch.
+
+    Raises:
+        NoiseLostError: Hooks were cleared, layers were replaced, or methods were put over those with the noise.
+    """
+    lost = list(_lost(model))
+    if lost:
+        raise NoiseLostError(
+            f"{type(model).__name__} was perturbed and has lost noise: {'; '.join(lost)}. Perturb a model after its "
+            "layers are in place, and leave its hooks."
+        )
+
+
+def _lost(model: nn.Module) -> Iterator[str]:
+    marks = marks_of(model)
+    for module, mark in marks:
+        slots = [s for _, _, s in slots_of(module) if getattr(s.noise, "source", mark.source) is mark.source]
+        if len(slots) < mark.junctions:
+            yield f"{mark.junctions - len(slots)} of its {mark.junctions} junctions are gone"
+        yield from mark.strategy.lost(networks_of(module), mark.source)
+    for name, module, slot in slots_of(model):
+        if not is_reached(module, slot):
+            yield f"another method was put over the one with the noise of {name}"
+    if not marks and isinstance(model, fx.GraphModule):
+        for noise in noises_of(model)[:1]:
+            yield from noise.strategy.lost([model], noise.source)
+
+
+@dataclass(frozen=True)
+class NoiseAt:
+    """The noise that was measured at one place.
+
+    Args:
+        where: ``input``, ``output``, the name of the junction, or ``model`` for what was taken out of it.
+        kind: What kind of place it is.
+        elements: The number of elements that should have been noised, over all calls.
+        std: The standard deviation of what was added, in units of what the strategy says; 0 if there was nothing.
+        problem: What is wrong; empty if the noise is there with its variance.
+    """
+
+    where: str
+    kind: Kind
+    elements: int
+    std: float
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the noise is there with its variance, fresh at every call."""
+        return not self.problem
+
+
+@dataclass(frozen=True)
+class NoiseCheck:
+    """What :func:`verify_noise` measured."""
+
+    strategy: Strategy
+    places: tuple[NoiseAt, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all the noise of the strategy is there."""
+        return all(place.ok for place in self.places)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, one sentence per place."""
+        return tuple(f"{place.where}: {place.problem}" for place in self.places if not place.ok)
+
+    def require(self) -> None:
+        """Insist on the noise.
+
+        Raises:
+            NoiseLostError: Some of it is not there.
+        """
+        if not self.ok:
+            raise NoiseLostError(f"the noise of {self.strategy} is not all there: {'; '.join(self.problems)}.")
+
+
+def verify_noise(model: nn.Module, batch: Any) -> NoiseCheck:
+    """Measure at each junction, on the input and on the output that the noise of ``model`` is there.
+
+    The model runs a few times in ``eval()`` without gradients and is left as it was. Each place must add noise with
+    the variance that the strategy says, within what chance allows, and fresh noise at every call.
+
+    Args:
+        model: A model that was perturbed.
+        batch: What the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
+
+    Returns:
+        The measured noise of every place; ``.ok`` if all of it is there, ``.problems`` otherwise.
+
+    Raises:
+        UsageError: The model is not perturbed, or by a strategy without noise.
+
+    >>> import resperturb as rp
+    >>> model = rp.perturb(rp.models.build("resnet8", num_classes=10), rp.Additive(gamma=0.5))
+    >>> found = verify_noise(model, torch.zeros(4, 3, 32, 32))
+    >>> found.ok, [place.where for place in found.places]
+    (True, ['input', 'blocks.0', 'blocks.1', 'blocks.2'])
+    """
+    noises = noises_of(model)
+    if not noises:
+        raise UsageError(f"{type(model).__name__} is not perturbed, so there is no noise to verify.")
+    strategy = noises[0].strategy
+    if not strategy.is_noisy:
+        raise UsageError(f"{strategy} adds no noise, so there is none to verify.")
+    live = [(name, slot) for name, _, slot in slots_of(model) if slot.live and strategy.is_noisy_at_junctions]
+    recorders = [_Recorder(name, slot) for name, slot in live]
+    probes = [p for m, mark in _marked(model) for p in mark.strategy.probes(networks_of(m), mark.source)]
+    with ExitStack() as stack:
+        stack.enter_context(_evaluated(model))
+        for noise in noises:
+            stack.enter_context(_unseeded(noise.source))
+        problems = list(_lost(model))
+        everywhere: list[Probe] = [*recorders, *probes]
+        for probe in everywhere:
+            probe.attach()
+            stack.callback(probe.detach)
+        try:
+            _call_until_enough(model, batch, everywhere)
+        except ResperturbError as error:  # a guard may have stopped the call
+            if not problems and isinstance(error, UsageError):
+                raise
+            problems = problems or [str(error)]
+    places = [_measured(recorder.where, "junction", recorder.draws()) for recorder in recorders]
+    for probe in probes:
+        kind: Kind = "input" if probe.where == "input" else "output"
+        places.append(_measured(probe.where, kind, probe.draws()))
+    gone = [NoiseAt("model", "model", 0, 0.0, problem) for problem in problems]
+    order = ("model", "input", "junction", "output")
+    return NoiseCheck(strategy, tuple(sorted([*gone, *places], key=lambda place: order.index(place.kind))))
+
+
+def _marked(model: nn.Module) -> list[tuple[nn.Module, Mark]]:
+    """The parts that were perturbed; a traced or taken out part must have all the noise of its strategy by itself."""
+    if marks := marks_of(model):
+        return marks
+    noise = noises_of(model)[0]
+    return [(model, Mark(noise.strategy, noise.source, 0))]
+
+
+def _call_until_enough(model: nn.Module, batch: Any, everywhere: list[Probe]) -> None:
+    for _ in range(MOST_CALLS):
+        _call(model, batch)
+        if all(_count(probe) >= ELEMENTS for probe in everywhere):
+            return
+
+
+def _call(model: nn.Module, batch: Any) -> None:
+    if isinstance(batch, dict):
+        model(**batch)
+    elif isinstance(batch, tuple | list):
+        model(*batch)
+    else:
+        model(batch)
+
+
+def _count(probe: Probe) -> int:
+    draws = probe.draws()
+    return min(sum(draw.numel() for draw in draws), ELEMENTS if len(draws) > 1 else 0)
+
+
+def _measured(where: str, kind: Kind, draws: list[Tensor]) -> NoiseAt:
+    if not draws:
+        return NoiseAt(where, kind, 0, 0.0, "nothing was added here in any call")
+    flat = torch.cat([draw.flatten() for draw in draws])
+    count, std = flat.numel(), float(flat.std())
+    if not count:
+        return NoiseAt(where, kind, 0, 0.0, "there is nothing to scale the noise by: all of the shortcut is 0")
+    problem = ""
+    if std == 0:
+        problem = "there is no noise"
+    elif abs(std**2 - 1) > SIGNIFICANT * math.sqrt(2 / count) + 0.05:  # half precision rounds the noise, too
+        problem = f"the noise has {std:.3g} times the standard deviation that it should have"
+    elif abs(float(flat.mean())) > SIGNIFICANT / math.sqrt(count) + 0.05:
+        problem = f"the noise has the mean {float(flat.mean()):.3g} standard deviations, not 0"
+    elif _repeats(draws):
+        problem = "the same noise was added in two calls"
+    return NoiseAt(where, kind, count, std, problem)
+
+
+def _repeats(draws: list[Tensor]) -> bool:
+    """Whether two calls got the same noise, not only noise of the same size."""
+    alike = [(a, b) for a, b in itertools.pairwise(draws) if a.shape == b.shape and a.numel() > 1]
+    return any(bool(torch.isclose(a, b, rtol=1e-3).all()) for a, b in alike)
+
+
+class _Recorder:
+    """Stands at a junction, and notes what was added there in units of what should be."""
+
+    def __init__(self, where: str, slot: Slot) -> None:
+        self.where = where
+        self.slot, self.noise = slot, slot.noise
+        self.found: list[Tensor] = []
+
+    def attach(self) -> None:
+        self.slot.noise = self
+
+    def detach(self) -> None:
+        self.slot.noise = self.noise
+
+    def draws(self) -> list[Tensor]:
+        return self.found
+
+    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
+        wide = total.double().clone()  # the noise may be added in place
+        given = None if shortcut is None else shortcut.double()
+        noisy = self.noise(total, shortcut, training)
+        noise: JunctionNoise = self.noise
+        if isinstance(noise, StrategyNoise):
+            scale = noise.strategy.apply(wide, given, _Ones(noise.source, training)) - wide
+            meant = scale.abs() > 0
+            self.found.append((noisy.double() - wide)[meant] / scale[meant])
+        return noisy
+
+
+class _Ones(Draw):
+    """A draw of which every number is 1: what is added with it is the scale of the noise."""
+
+    def add(self, x: Tensor, scale: float) -> Tensor:
+        return x + scale
+
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float) -> Tensor:
+        return x + scale * factor
+
+    def like(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+
+@contextmanager
+def _evaluated(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def _unseeded(source: NoiseSource) -> Iterator[None]:
+    """Leave the seeded noise of predictions where it was."""
+    before = source.seed, source._drawn
+    source.reseed(None)
+    try:
+        yield
+    finally:
+        source.seed, source._drawn = before
