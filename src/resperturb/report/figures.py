@@ -22,6 +22,8 @@ VERMILLION = "#D55E00"
 PURPLE = "#CC79A7"
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, BLACK, YELLOW)
 GREY = "#6E6E6E"
+# Letters and axes: legible on a light page and on a dark one, for figures have no background.
+INK = "#777777"
 
 # Widths in inches: a column, and a page of two columns.
 COLUMN, PAGE = 3.4, 7.0
@@ -39,7 +41,7 @@ _STYLE: dict[str, object] = {
     "axes.linewidth": 0.7,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
+    "grid.color": "#BBBBBB",
     "grid.linewidth": 0.5,
     "xtick.labelsize": 7.5,
     "ytick.labelsize": 7.5,
@@ -50,6 +52,14 @@ _STYLE: dict[str, object] = {
     "figure.constrained_layout.use": True,
     "figure.dpi": 100.0,
     "savefig.dpi": 200.0,
+    "savefig.transparent": True,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.alpha": 0.5,
     "svg.hashsalt": "resperturb",
     "svg.fonttype": "path",
 }

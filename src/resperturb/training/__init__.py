@@ -2,7 +2,7 @@
 
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
-from resperturb.training.inputs import Inputs, fingerprint, load_inputs
+from resperturb.training.inputs import Inputs, fingerprint, load_inputs, out_indices
 from resperturb.training.loop import InterruptedTrainingError, train
 from resperturb.training.method import Method, method_of, register_method
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
@@ -32,6 +32,7 @@ __all__ = [
     "method_of",
     "normalize",
     "open_run",
+    "out_indices",
     "predict",
     "register_method",
     "train",

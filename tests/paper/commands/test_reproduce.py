@@ -24,6 +24,7 @@ def smallest(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = Scale("fashion-sample", 1, 1, limit=80, batch_size=20)
     sets = ("mnist", "cifar10", "cifar100", "idc")
     quick = replace(PRESETS["quick"], seeds=1, table=dict.fromkeys(sets, scale), sweep=dict.fromkeys(sets, scale))
+    quick = replace(quick, choice=dict.fromkeys(sets, scale))
     monkeypatch.setitem(presets.PRESETS, "quick", quick)
 
 
@@ -56,8 +57,27 @@ def test_run_writes_result_and_figures_and_prints_one_object(tmp_path: Path, sma
     page = tmp_path / "page.md"
     code, shown, _ = invoke("report", "--results", tmp_path / "results-quick", "--page", page, "--json")
     assert code == 0
-    assert json.loads(shown)["results"] == {"cifar10-no-skip": "quick"}
+    payload = json.loads(shown)
+    assert payload["results"] == {"cifar10-no-skip": ["quick"]}
+    assert payload["pages"] == [str(page), str(tmp_path / "page" / "cifar10-no-skip.md")]
     assert "smoke test only" in page.read_text()
+
+
+def test_only_the_rows_that_are_named_are_trained(tmp_path: Path, smallest: None) -> None:
+    arguments = ("run", "cifar10-table", "--rows", "non-private", "--attacks", "paper", "--runs", tmp_path, "--json")
+    code, shown, _ = invoke(*arguments)
+    assert code == 0
+    (row,) = json.loads(shown)["results"]["cifar10-table"]["rows"]
+    assert (row["key"], row["preset"]) == ("non-private", "quick")
+    assert len(list(tmp_path.glob("*/config.json"))) == 1
+    assert len(list(tmp_path.glob(".shadows/*/config.json"))) == 1
+
+
+def test_measuring_alone_trains_nothing(tmp_path: Path, smallest: None) -> None:
+    code, shown, _ = invoke("run", "cifar10-no-skip", "--measure-only", "--runs", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(shown)["results"]["cifar10-no-skip"]["rows"] == []
+    assert not list(tmp_path.glob("*/config.json"))
 
 
 def test_status_of_everything_is_a_table_with_an_estimate(tmp_path: Path) -> None:
@@ -72,6 +92,8 @@ def test_status_of_everything_is_a_table_with_an_estimate(tmp_path: Path) -> Non
     [
         (("run", "cifar-table"), "did you mean cifar10-table?"),
         (("run", "mnist-table", "--preset", "huge"), "choose quick, cpu or paper"),
+        (("run", "mnist-table", "--rows", "gamma-9"), "its rows are non-private, dp-sgd, gamma-2.5"),
+        (("run", "mnist-table", "--attacks", "guess"), "there is no attack 'guess'"),
         (("status", "nothing"), "there is no experiment 'nothing'"),
         (("report", "--results", "no/such/folder"), "there are no results in no/such/folder"),
     ],
@@ -99,8 +121,7 @@ def test_without_its_data_an_experiment_says_what_it_needs(
 
 
 def test_a_smoke_test_does_not_overwrite_real_results(tmp_path: Path) -> None:
-    heading = results.heading(declarations.BY_ID["mnist-table"], presets.PRESETS["cpu"])
-    (tmp_path / "mnist-table.json").write_text(json.dumps(heading))
+    results.save(tmp_path, results.Trained("mnist-table", "table", (results.made_now(PRESETS["cpu"]),), ()))
     _, _, error = invoke("run", "mnist-table", "--results", tmp_path, "--runs", tmp_path / "runs")
-    assert "better than quick" in str(error)
+    assert "has better rows than those of preset quick" in str(error)
     assert not (tmp_path / "runs").exists()

@@ -1,121 +1,130 @@
 """Every kind of result can be drawn, whole or in part, and what is drawn are its numbers."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from resperturb.paper.figures import reproduction as figures
-from resperturb.paper.reproduce.results import Measured
-from resperturb.report.figures import save_figure
+from resperturb.paper.reproduce.declarations import BY_ID
+from resperturb.paper.reproduce.results import (
+    BudgetRow,
+    Budgets,
+    Computed,
+    DataUsed,
+    Measured,
+    Numbers,
+    Shown,
+    Theorem,
+    Trained,
+)
+from resperturb.report import save_figure
+from tests.paper.reproduce.examples import AUDIT, made, result, row
+
+THEOREM = Theorem(0.5, 1.0, {"0": 1.0, "1": 0.9}, {"0": 0.3, "1": 0.2}, "", ())
 
 
-def spread(mean: float) -> dict[str, Any]:
-    return {"mean": mean, "error": 0.01, "values": [mean]}
+def drawn(name: str) -> Trained:
+    """A result with every row that an experiment declares."""
+    rows = [row(name, c.key, auc=0.5 + 0.05 * n, data=c.data) for n, c in enumerate(BY_ID[name].cells[:12])]
+    whole = result(name, *(replace(one, audit=AUDIT) for one in rows))
+    return replace(whole, theorem=THEOREM) if whole.kind == "generalisation" else whole
 
 
-def row(gamma: float, auc: float, data: str = "cifar10", networks: int = 5, printed: float | None = 0.6) -> Any:
-    return {
-        "name": f"En{networks} ResNet8, gamma {gamma:g}",
-        "data": data,
-        "gamma": gamma,
-        "networks": networks,
-        "paper": None if printed is None else {"auc": printed, "train_accuracy": None, "test_accuracy": 0.7},
-        "measured": {
-            "auc": spread(auc),
-            "adaptive_auc": spread(auc + 0.02),
-            "train_accuracy": spread(0.9),
-            "test_accuracy": spread(0.66),
-            "gap": spread(0.24),
-        },
-        "audit": {"auc": auc + 0.05, "auc_interval": [auc + 0.04, auc + 0.06]},
-        "thresholds": [
-            {"threshold": t, "precision": None if t > 0.7 else 0.6, "recall": 0.4} for t in (0.5, 0.6, 0.8)
-        ],
-        "roc": {"fpr": [0.0, 0.4, 1.0], "tpr": [0.0, 0.6, 1.0]},
-    }
+KINDS = ("cifar10-table", "cifar10-sweep", "cifar10-ensemble", "roc-additive", "generalisation", "gamma-curve")
 
 
-def result(name: str, kind: str, rows: list[Any], **more: Any) -> Measured:
-    shown = [{"name": data, "shown": data.upper()} for data in dict.fromkeys(r["data"] for r in rows)]
-    return Measured(
-        {"id": name, "kind": kind, "title": "A title", "preset": "cpu", "data": shown, "rows": rows, **more}
-    )
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_drawn_as_png_and_svg_without_a_background(tmp_path: Path, name: str) -> None:
+    from PIL import Image
+
+    (figure,) = figures.draw(Measured(drawn(name))).values()
+    png, svg = save_figure(figure, tmp_path / name)
+    assert svg.read_text().startswith("<?xml")
+    with Image.open(png) as image:
+        assert image.convert("RGBA").getpixel((1, 1))[3] == 0  # type: ignore[index]
 
 
-THEOREM = {"predicted_gap": {"0": 0.3, "1": 0.2}, "ratios": {"0": 1.0, "1": 0.9}}
-RESULTS = [
-    result("cifar10-table", "table", [row(0.0, 0.75), row(0.5, 0.6), row(1.0, 0.5, printed=None)]),
-    result("cifar10-sweep", "sweep", [row(0.0, 0.75), row(0.5, 0.6), row(0.75, 0.55), row(1.0, 0.5)]),
-    result(
-        "cifar10-ensemble", "ensemble", [row(g, 0.6, networks=k, printed=None) for k in (1, 5) for g in (0.5, 1.0)]
-    ),
-    result("roc-additive", "roc", [row(g, 0.6, data) for data in ("cifar10", "idc") for g in (0.0, 0.5)]),
-    result("generalisation", "generalisation", [row(0.0, 0.7), row(1.0, 0.6)], theorem=THEOREM),
-]
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_not_measured_yet_is_left_out(tmp_path: Path, name: str) -> None:
+    whole = drawn(name)
+    rows = tuple(replace(r, measured=Numbers(), audit=None, thresholds=(), roc=None) for r in whole.rows)
+    for stem, figure in figures.draw(Measured(replace(whole, rows=rows, theorem=None))).items():
+        save_figure(figure, tmp_path / stem)
 
 
-@pytest.mark.parametrize("measured", RESULTS, ids=lambda measured: measured.result["kind"])
-def test_every_kind_is_drawn_as_png_and_svg(tmp_path: Path, measured: Measured) -> None:
-    drawn = figures.draw(measured)
-    assert list(drawn) == [measured.result["id"]]
-    for name, figure in drawn.items():
-        png, svg = save_figure(figure, tmp_path / name)
-        assert png.stat().st_size > 10_000
-        assert svg.read_text().startswith("<?xml")
-
-
-@pytest.mark.parametrize("measured", RESULTS, ids=lambda measured: measured.result["kind"])
-def test_what_is_not_measured_yet_is_left_out(tmp_path: Path, measured: Measured) -> None:
-    rows = [{**r, "measured": {}, "audit": None, "thresholds": None, "roc": None} for r in measured.result["rows"]]
-    bare = Measured({**measured.result, "rows": rows, "theorem": {"predicted_gap": None, "ratios": {}}})
-    for name, figure in figures.draw(bare).items():
-        save_figure(figure, tmp_path / name)
+def values(lines: list[object]) -> set[float]:
+    return {round(float(x), 3) for line in lines for x in np.atleast_1d(line.get_xdata())}  # type: ignore[attr-defined]
 
 
 def test_the_table_shows_the_measured_values_and_stars_for_the_printed() -> None:
-    (figure,) = figures.draw(RESULTS[0]).values()
+    (figure,) = figures.draw(Measured(drawn("cifar10-table"))).values()
     left = figure.axes[0]
-    drawn = {round(float(x), 3) for line in left.lines for x in np.atleast_1d(line.get_xdata())}
-    assert {0.75, 0.6, 0.5} <= drawn  # the paper's attack
-    assert {0.77, 0.62, 0.52} <= drawn  # adaptive
-    assert {0.8, 0.65, 0.55} <= drawn  # audit
+    shown = values(list(left.lines))
+    assert {0.5, 0.55, 0.6} <= shown  # the paper's attack
+    assert {0.52, 0.57, 0.62} <= shown  # adaptive
+    assert {0.61, 0.58, 0.64} <= shown  # audit
     stars = [line for line in left.lines if line.get_marker() == "*"]
-    assert [list(np.atleast_1d(line.get_xdata())) for line in stars] == [[0.6, 0.6]]
+    assert [list(np.atleast_1d(line.get_xdata())) for line in stars] == [[0.757, 0.512, 0.511]]
 
 
-def test_the_sweep_has_the_paper_s_four_panels() -> None:
-    (figure,) = figures.draw(RESULTS[1]).values()
-    assert [axes.get_ylabel() for axes in figure.axes] == ["precision (%)", "recall (%)", "accuracy (%)", "AUC (%)"]
-    recall = figure.axes[1]
-    assert len(recall.lines) == 4
-    assert list(recall.lines[0].get_ydata()) == [40, 40, 40]
+def test_every_area_under_the_curve_is_between_0_and_1() -> None:
+    (figure,) = figures.draw(Measured(drawn("cifar10-sweep"))).values()
+    assert [axes.get_ylabel() for axes in figure.axes] == ["precision", "recall", "accuracy", "AUC"]
+    for axes in figure.axes:
+        for line in axes.lines:
+            assert max(np.atleast_1d(line.get_ydata()), default=0.0) <= 1.0
     # A threshold that nobody reaches has no precision.
     assert list(figure.axes[0].lines[0].get_xdata()) == [0.5, 0.6]
 
 
+def test_panels_that_would_be_nearly_empty_are_said_in_words() -> None:
+    whole = drawn("cifar10-sweep")
+    rows = tuple(
+        replace(r, thresholds=tuple(replace(t, precision=0.6 if t.threshold == 0.5 else None) for t in r.thresholds))
+        for r in whole.rows
+    )
+    (figure,) = figures.draw(Measured(replace(whole, rows=rows))).values()
+    assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy", "AUC"]
+    assert "no predictions above 0.5" in figure.get_suptitle()
+
+
+def test_the_bars_are_named_and_are_what_they_are_named() -> None:
+    one = result("cifar10-table", row("cifar10-table", "non-private", seeds=3))
+    (figure,) = figures.draw(Measured(one)).values()
+    assert "95% interval of the mean over seeds" in figure.get_suptitle()
+    bar = figure.axes[0].collections[0].get_segments()[0]  # type: ignore[attr-defined]
+    # Student's 97.5% quantile with 2 degrees of freedom, times the standard error of the mean of three.
+    assert (bar[1][0] - bar[0][0]) / 2 == pytest.approx(4.303 * 0.01 / 3**0.5, rel=1e-3)
+
+
+def test_the_forest_has_a_line_for_each_row_of_the_tables(tmp_path: Path) -> None:
+    tables = {name: drawn(name) for name in ("cifar10-table", "mnist-table")}
+    figure = figures.forest_figure(tables)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == 7
+    assert labels[0] == "MNIST: non-private (cpu, 1 seed)"
+    save_figure(figure, tmp_path / "forest")
+
+
 def test_budgets_are_drawn_with_and_without_lower_bounds(tmp_path: Path) -> None:
-    rows = [
-        {"data": "idc", "name": "En1", "paper": {"epsilon": 1e3, "lower": 3e-3}, "epsilon": 2e6, "epsilon_exact": 1e6,
-         "lower": {"audit": {"epsilon": 0.1}, "paper_attack": {"epsilon": 0.0}}},
-        {"data": "idc", "name": "DP-SGD", "paper": {"epsilon": 15.0, "lower": 6e-3}, "epsilon": 6.0, "lower": {}},
-    ]  # fmt: skip
-    measured = Measured({"id": "budgets", "kind": "function", "title": "", "preset": "cpu", "rows": rows})
-    (figure,) = figures.draw(measured).values()
+    shown = {"audit": Shown(0.1, 0.95, ""), "paper_attack": Shown(0.0, 0.95, "")}
+    rows = (
+        BudgetRow("idc", "En1", 1e3, 3e-3, 2e6, "", "", (), "differs", epsilon_exact=1e6, **shown),
+        BudgetRow("idc", "DP-SGD", 15.0, 6e-3, 6.0, "", "", (), "differs"),
+    )
+    (figure,) = figures.draw(Measured(Budgets("budgets", "budgets", (made("cpu"),), rows, 1e-5, 30.0))).values()
     save_figure(figure, tmp_path / "budgets")
-    drawn = {float(x) for line in figure.axes[0].lines for x in np.atleast_1d(line.get_xdata())}
-    assert {2e6, 1e6, 0.1, 1e3, 6.0, 15.0} <= drawn
-    assert 0.0 not in drawn
+    found = {float(x) for line in figure.axes[0].lines for x in np.atleast_1d(line.get_xdata())}
+    assert {2e6, 1e6, 0.1, 1e3, 6.0, 15.0} <= found
+    assert 0.0 not in found
 
 
 def test_patches_are_labelled(tmp_path: Path) -> None:
     image = np.zeros((5, 5, 3), dtype=np.uint8)
-    data = [{"name": "idc", "shown": "IDC subset"}]
-    measured = Measured(
-        {"id": "idc-examples", "kind": "function", "title": "", "preset": "cpu", "data": data},
-        [("negative", [image] * 4), ("positive", [image] * 3)],
-    )
-    (figure,) = figures.draw(measured).values()
+    used = DataUsed("idc", "IDC subset", "idc", "f" * 16, 9, 2, 2, 2, 3, 1, 1, 1, 1, "")
+    patches = Computed("idc-examples", "computed", (replace(made("cpu"), data=(used,)),), "", {})
+    (figure,) = figures.draw(Measured(patches, [("negative", [image] * 4), ("positive", [image] * 3)])).values()
     save_figure(figure, tmp_path / "patches")
     assert [axes.get_title(loc="left") for axes in figure.axes if axes.images] == ["negative"] * 4 + ["positive"] * 3

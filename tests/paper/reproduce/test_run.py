@@ -15,7 +15,15 @@ from resperturb.paper.reproduce.declarations import BY_ID, PLAIN, Cell, Experime
 from resperturb.paper.reproduce.library import Library, state_of
 from resperturb.paper.reproduce.plan import target_config
 from resperturb.paper.reproduce.presets import PRESETS, Scale
-from resperturb.paper.reproduce.results import Measured, load, save
+from resperturb.paper.reproduce.results import (
+    AnyResult,
+    AuditSummary,
+    Budgets,
+    Measured,
+    Trained,
+    load,
+    save,
+)
 from resperturb.paper.reproduce.runner import measure, require_data, run_experiments
 from resperturb.paper.reproduce.status import is_complete, status
 from resperturb.training.config import TrainConfig
@@ -40,6 +48,12 @@ def small(**changes: Any) -> Experiment:
     )
 
 
+def trained(measured: Measured) -> Trained:
+    """The result of an experiment that is trained."""
+    assert isinstance(measured.result, Trained)
+    return measured.result
+
+
 def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(configs: list[TrainConfig], *rest: Any) -> list[Run]:
         raise AssertionError(f"{len(configs)} trainings were asked for")
@@ -57,29 +71,32 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Library, Measured]:
 
 
 def test_a_result_says_what_it_was_measured_with(done: tuple[Library, Measured]) -> None:
-    result = done[1].result
-    assert result["preset"] == "quick"
-    data = result["data"][0]
-    assert data["shown"] == "fashion-sample in place of MNIST"
-    assert (data["training_images"], data["a_quarter"], data["test_images"]) == (120, 30, 120)
-    assert len(data["fingerprint"]) == 16
-    assert {"torch", "resperturb", "python", "made"} <= result["environment"].keys()
-    assert result["trainings"] == 4  # two targets, the paper's shadow for both, an adaptive one for the noisy
-    assert result["seconds"] > 0
-    for row in result["rows"]:
-        assert row["seeds"] == [0]
-        assert {"train_accuracy", "test_accuracy", "gap"} <= row["measured"].keys()
+    result = trained(done[1])
+    (made,) = result.made
+    assert made.preset == "quick"
+    (data,) = made.data
+    assert data.shown == "fashion-sample in place of MNIST"
+    assert (data.training_images, data.a_quarter, data.test_images) == (120, 30, 120)
+    assert len(data.fingerprint) == 16
+    assert {"torch", "resperturb", "python", "made"} <= made.environment.keys()
+    assert made.trainings == 4  # two targets, the paper's shadow for both, an adaptive one for the noisy
+    assert made.seconds > 0
+    for row in result.rows:
+        assert (row.seeds, row.preset, row.epochs) == ((0,), "quick", 10)
+        assert None not in (row.measured.train_accuracy, row.measured.test_accuracy, row.measured.gap)
 
 
 def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, Measured]) -> None:
     library, measured = done
-    row = measured.result["rows"][1]
+    row = trained(measured).rows[1]
     run = library.get(config(ADDITIVE, LEARNING))
     assert run is not None
-    assert row["measured"]["test_accuracy"]["values"] == [run.result.test_accuracy]
-    assert row["runs"] == [run.config.digest]
+    assert row.measured.test_accuracy is not None
+    assert row.measured.test_accuracy.values == (run.result.test_accuracy,)
+    assert row.runs == (run.config.digest,)
     kept = json.loads((run.path / "attacks" / "reproduce-paper.json").read_text())
-    assert row["measured"]["auc"]["values"] == [kept["auc"]]
+    assert row.measured.auc is not None
+    assert row.measured.auc.values == (kept["auc"],)
 
 
 def test_nothing_is_trained_or_attacked_twice(
@@ -90,15 +107,14 @@ def test_nothing_is_trained_or_attacked_twice(
     kept: list[Measured] = []
     again = Library(library.folder)
     run_experiments([small()], TINY, again, lambda experiment, measured: kept.append(measured))
-    rows = [json.dumps(measured.result["rows"]) for measured in (first, kept[-1])]
-    assert rows[0] == rows[1]
+    assert trained(first).rows == trained(kept[-1]).rows
 
 
 def test_other_experiments_use_the_same_runs(done: tuple[Library, Measured], monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_training(monkeypatch)
     other = small(id="cifar10-no-skip", kind="sweep", attacks=("paper",), cells=(Cell("cifar10", ADDITIVE),))
     measured = measure(other, TINY, done[0])
-    assert measured.result["rows"][0]["runs"] == [done[1].result["rows"][1]["runs"][0]]
+    assert trained(measured).rows[0].runs == trained(done[1]).rows[1].runs
 
 
 def test_an_attack_whose_scores_are_damaged_is_made_again(done: tuple[Library, Measured]) -> None:
@@ -107,12 +123,31 @@ def test_an_attack_whose_scores_are_damaged_is_made_again(done: tuple[Library, M
     assert run is not None
     (run.path / "attacks" / "reproduce-paper.npz").write_bytes(b"half")
     again = measure(small(), TINY, library)
-    assert again.result["rows"][0]["roc"] == first.result["rows"][0]["roc"]
+    assert trained(again).rows[0].roc == trained(first).rows[0].roc
 
 
 def test_what_is_not_trained_is_missing_and_not_invented(tmp_path: Path) -> None:
-    result = measure(small(), TINY, Library(tmp_path)).result
-    assert all(row["measured"] == {} and row["seeds"] == [] for row in result["rows"])
+    assert trained(measure(small(), TINY, Library(tmp_path))).rows == ()
+
+
+def test_measuring_alone_trains_nothing_and_repairs_nothing(
+    done: tuple[Library, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid_training(monkeypatch)
+    kept: list[Measured] = []
+    table = small(cells=(Cell("mnist", PLAIN), Cell("mnist", Variant(strategy="additive", gamma=0.3))))
+    only_measure = Library(done[0].folder, may_train=False)
+    run_experiments([table], TINY, only_measure, lambda experiment, measured: kept.append(measured))
+    assert [row.name for row in trained(kept[-1]).rows] == ["ResNet8, non-private"]
+
+
+def test_answers_without_noise_and_averaged_stand_beside_those_with_it(done: tuple[Library, Measured]) -> None:
+    (row,) = trained(measure(small(answers=True, cells=(Cell("mnist", PLAIN),)), TINY, done[0])).rows
+    # A network without noise answers the same, however often it is asked.
+    assert row.measured.noiseless_test_accuracy == row.measured.averaged_test_accuracy == row.measured.test_accuracy
+    (noisy,) = trained(measure(small(answers=True, cells=(Cell("mnist", ADDITIVE),)), TINY, done[0])).rows
+    assert noisy.measured.noiseless_train_accuracy is not None
+    assert noisy.measured.noiseless_train_accuracy.seeds == (0,)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +228,11 @@ def test_a_row_that_could_not_be_trained_says_why(tmp_path: Path) -> None:
         Library(tmp_path),
         lambda experiment, measured: kept.append(measured),
     )
-    good, failed = kept[-1].result["rows"]
-    assert good["seeds"] == [0]
-    assert failed["seeds"] == []
-    assert "diverged" in failed["why"][0]
-    assert str(tmp_path) not in failed["why"][0]
+    good, failed = trained(kept[-1]).rows
+    assert good.seeds == (0,)
+    assert failed.seeds == ()
+    assert "diverged" in failed.why[0]
+    assert str(tmp_path) not in failed.why[0]
 
 
 def test_runs_are_found_again_after_their_name_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,39 +251,43 @@ def test_the_audit_is_a_column_of_the_table(done: tuple[Library, Measured]) -> N
     kept: list[Measured] = []
     run_experiments([table], replace(TINY, resamples=10), done[0], lambda experiment, measured: kept.append(measured))
     assert len(kept) == 2
-    assert kept[0].result["rows"][0]["audit"] is None
-    row = kept[1].result["rows"][0]
-    assert row["audit"]["shadows"] == 4
-    assert row["audit"]["auc"] >= row["measured"]["auc"]["mean"]  # the best of many, this one among them
-    assert row["audit"]["strongest"]
+    assert trained(kept[0]).rows[0].audit is None
+    row = trained(kept[1]).rows[0]
+    assert row.audit is not None
+    assert row.measured.auc is not None
+    assert row.audit.shadows == 4
+    assert row.audit.auc >= row.measured.auc.mean  # the best of many, this one among them
+    assert row.audit.strongest
 
 
 def test_status_counts_what_is_done_and_learns_from_measured_times(
     done: tuple[Library, Measured], tmp_path: Path
 ) -> None:
     before = status([small()], TINY, tmp_path, tmp_path, jobs=1)
-    assert (before["done"], before["trainings"]) == (0, 4)
-    assert before["core_seconds_left"] == pytest.approx(before["core_seconds_in_all"])
-    assert before["measured_over_planned"] == {}
+    assert (before.done, before.trainings) == (0, 4)
+    assert before.core_seconds_left == pytest.approx(before.core_seconds_in_all)
+    assert before.measured_over_planned == {}
     save(tmp_path, done[1].result)
     after = status([small()], TINY, done[0].folder, tmp_path, jobs=2)
-    assert (after["done"], after["core_seconds_left"]) == (4, 0.0)
-    assert after["experiments"][0]["complete"]
-    assert after["measured_over_planned"]["all"] > 0
-    assert after["seconds_left"] == 0.0
+    assert (after.done, after.core_seconds_left) == (4, 0.0)
+    assert after.experiments[0].complete
+    assert after.measured_over_planned["all"] > 0
+    assert after.seconds_left == 0.0
 
 
 def test_a_result_is_complete_only_with_the_seeds_audits_and_sizes_of_the_preset(
     done: tuple[Library, Measured],
 ) -> None:
     table = small(attacks=("paper", "adaptive", "audit"))
-    assert not is_complete(table, done[1].result, TINY)
-    audited = {**done[1].result, "rows": [{**row, "audit": {"auc": 0.5}} for row in done[1].result["rows"]]}
+    result = trained(done[1])
+    assert not is_complete(table, result, TINY)
+    found = AuditSummary(1, 4, (1,), "rmia", 0.5, (0.4, 0.6), None, 0.0, 0.95, 1e-5, float("inf"), "")
+    audited = replace(result, rows=tuple(replace(row, audit=found) for row in result.rows))
     assert is_complete(table, audited, TINY)
     assert not is_complete(table, audited, replace(TINY, seeds=2))
-    sizes = [{**audited["data"][0], "reduced": "6 epochs instead of 200"}]
-    assert not is_complete(table, {**audited, "data": sizes}, TINY)
-    assert not is_complete(table, {**audited, "rows": []}, TINY)
+    other_size = replace(audited.made[0].data[0], reduced="6 epochs instead of 200")
+    assert not is_complete(table, replace(audited, made=(replace(audited.made[0], data=(other_size,)),)), TINY)
+    assert not is_complete(table, replace(audited, rows=()), TINY)
 
 
 def test_status_survives_damaged_metrics(tmp_path: Path) -> None:
@@ -256,16 +295,16 @@ def test_status_survives_damaged_metrics(tmp_path: Path) -> None:
     (run,) = tmp_path.glob("*/result.json")
     run.unlink()
     (run.parent / "metrics.jsonl").write_text('{"epoch": 1, "lo')
-    assert status([small()], TINY, tmp_path, tmp_path, jobs=1)["done"] == 0
+    assert status([small()], TINY, tmp_path, tmp_path, jobs=1).done == 0
 
 
 def test_status_foresees_more_seeds_and_uses_every_job(done: tuple[Library, Measured], tmp_path: Path) -> None:
     table = small(attacks=("paper", "adaptive", "audit"))
     one, two = (status([table], replace(TINY, seeds=n), done[0].folder, tmp_path, jobs=2) for n in (1, 2))
-    assert two["trainings"] == one["trainings"] + 4
-    assert two["done"] == one["done"] >= 4
-    assert two["core_seconds_left"] > one["core_seconds_left"] > 0
-    assert two["seconds_left"] == pytest.approx(two["core_seconds_left"] / 2)
+    assert two.trainings == one.trainings + 4
+    assert two.done == one.done >= 4
+    assert two.core_seconds_left > one.core_seconds_left > 0
+    assert two.seconds_left == pytest.approx(two.core_seconds_left / 2)
 
 
 def test_missing_data_are_named_with_the_experiments_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +320,7 @@ def test_quick_needs_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_functions_give_results_that_can_be_kept(tmp_path: Path) -> None:
-    kept: dict[str, dict[str, Any]] = {}
+    kept: dict[str, AnyResult] = {}
     names = ("sde-additive", "idc-examples", "budgets")
     run_experiments(
         [BY_ID[name] for name in names],
@@ -291,14 +330,16 @@ def test_functions_give_results_that_can_be_kept(tmp_path: Path) -> None:
     )
     for name in names:
         save(tmp_path, kept[name])
-        assert load(tmp_path, name) == json.loads(json.dumps(kept[name]))
-    printed = {row["name"]: row for row in kept["budgets"]["rows"] if row["data"] == "idc"}
+        assert load(tmp_path, name) == kept[name]
+    budgets = kept["budgets"]
+    assert isinstance(budgets, Budgets)
+    printed = {row.name: row for row in budgets.rows if row.data == "idc"}
     additive = printed["En1 ResNet8, gamma 0.5"]
     # Theorem 1 with G = R = 30, pi = gamma/2 and 100 epochs: rho = 2 * 100 * (30 / 0.25)^2.
-    assert additive["epsilon"] == pytest.approx(2.88e6 + 2 * (2.88e6 * 11.5129) ** 0.5, rel=1e-4)
-    assert additive["verdict"].startswith("differs")
-    assert 4 < printed["ResNet8, DP-SGD"]["epsilon"] < 8
-    assert "not trained yet" in additive["lower"]["why"]
+    assert additive.epsilon == pytest.approx(2.88e6 + 2 * (2.88e6 * 11.5129) ** 0.5, rel=1e-4)
+    assert additive.verdict.startswith("differs")
+    assert 4 < printed["ResNet8, DP-SGD"].epsilon < 8
+    assert "not trained yet" in str(additive.why)
 
 
 def test_theorem_3_stands_beside_the_measured_gap(tmp_path: Path) -> None:
@@ -307,6 +348,9 @@ def test_theorem_3_stands_beside_the_measured_gap(tmp_path: Path) -> None:
     kept: list[Measured] = []
     preset = replace(TINY, sweep={"cifar10": SMALLEST})
     run_experiments([experiment], preset, Library(tmp_path), lambda experiment, measured: kept.append(measured))
-    result = kept[-1].result
-    gap = result["rows"][0]["measured"]["gap"]["mean"]
-    assert result["theorem"]["predicted_gap"]["2"] == pytest.approx(gap * 2.718281828 ** (-0.25 * 4 / 2))
+    result = trained(kept[-1])
+    gap = result.rows[0].measured.gap
+    assert gap is not None
+    assert result.theorem is not None
+    assert result.theorem.predicted_gap is not None
+    assert result.theorem.predicted_gap["2"] == pytest.approx(gap.mean * 2.718281828 ** (-0.25 * 4 / 2))

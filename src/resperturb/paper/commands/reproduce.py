@@ -1,7 +1,7 @@
 """``resperturb reproduce``: the paper's tables and figures by name, beside what we measure."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,10 +9,13 @@ from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from resperturb.engine import Engine
     from resperturb.paper.reproduce.declarations import Experiment
     from resperturb.paper.reproduce.presets import Preset
-    from resperturb.paper.reproduce.results import Measured
+    from resperturb.paper.reproduce.results import AnyResult, Measured, Row
+    from resperturb.paper.reproduce.status import Status
 
 PresetOption = Annotated[
     str, typer.Option("--preset", help="quick (a smoke test), cpu (hours on two cores) or paper (the full settings).")
@@ -26,6 +29,17 @@ JobsOption = Annotated[
 ]
 SeedsOption = Annotated[
     int | None, typer.Option("--seeds", min=1, help="Trainings of every table row. [default: the preset's]")
+]
+
+ShadowsOption = Annotated[
+    int | None, typer.Option("--shadows", min=4, help="Shadow models of an audit. [default: the preset's]")
+]
+AttacksOption = Annotated[
+    str | None,
+    typer.Option("--attacks", help="Make only these attacks: paper, adaptive, audit, or several with commas."),
+]
+MeasureOption = Annotated[
+    bool, typer.Option("--measure-only", help="Train nothing: measure the trainings that are there.")
 ]
 
 RUNS = Path("runs/reproduce")
@@ -52,7 +66,7 @@ def list_experiments(as_json: JsonOption = False) -> None:
 
     lines = [{"id": e.id, "place": e.place, "title": e.title, "data": list(e.data)} for e in EXPERIMENTS]
 
-    def show(console: Any) -> None:
+    def show(console: "Console") -> None:
         from rich.table import Table
 
         table = Table()
@@ -69,23 +83,35 @@ def list_experiments(as_json: JsonOption = False) -> None:
 def run(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Experiments by their IDs, or 'all'.")],
     preset: PresetOption = "quick",
+    rows: Annotated[
+        str | None, typer.Option("--rows", help="Only these rows, with commas: non-private,gamma-4.5.")
+    ] = None,
     runs: RunsOption = RUNS,
     results: ResultsOption = None,
     jobs: JobsOption = None,
     seeds: SeedsOption = None,
+    shadows: ShadowsOption = None,
+    attacks: AttacksOption = None,
+    measure_only: MeasureOption = False,
     engine: EngineOption = "local",
     ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run experiments: train what is missing, attack, measure, draw.
+    """Run experiments: train what is missing, attack, compare with the paper, draw.
 
-    Stop it whenever you like: the same command goes on from where it was.
+    Give the command again after an interruption: finished trainings are not repeated. Each row keeps its preset, and
+    rows of other presets stay in the result: the best is shown.
 
-    Example: `resperturb reproduce run cifar10-table --preset cpu --jobs 2`
+    Example: `resperturb reproduce run cifar10-table --preset paper --rows non-private,gamma-4.5 --seeds 1`
     """
-    _run(ids, preset, runs, results, jobs, seeds, engine_of(engine, ray_address, ray_cpus, ray_gpus), as_json)
+    from resperturb.paper.reproduce.declarations import chosen, with_attacks
+    from resperturb.paper.reproduce.presets import preset_named
+
+    picked = with_attacks(chosen(ids, _listed(rows)), _listed(attacks))
+    size = preset_named(preset, seeds, shadows)
+    _run(picked, size, runs, results, jobs, engine_of(engine, ray_address, ray_cpus, ray_gpus), as_json, measure_only)
 
 
 @app.command("all")
@@ -95,6 +121,7 @@ def run_all(
     results: ResultsOption = None,
     jobs: JobsOption = None,
     seeds: SeedsOption = None,
+    measure_only: MeasureOption = False,
     engine: EngineOption = "local",
     ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
@@ -105,7 +132,11 @@ def run_all(
 
     Example: `resperturb reproduce all --preset cpu --results docs/results`
     """
-    _run(["all"], preset, runs, results, jobs, seeds, engine_of(engine, ray_address, ray_cpus, ray_gpus), as_json)
+    from resperturb.paper.reproduce.declarations import chosen
+    from resperturb.paper.reproduce.presets import preset_named
+
+    with_what = engine_of(engine, ray_address, ray_cpus, ray_gpus)
+    _run(chosen(["all"]), preset_named(preset, seeds), runs, results, jobs, with_what, as_json, measure_only)
 
 
 @app.command("status")
@@ -122,13 +153,14 @@ def show_status(
 
     Example: `resperturb reproduce status --preset cpu`
     """
+    from resperturb.files import plain
     from resperturb.paper.reproduce.declarations import chosen
     from resperturb.paper.reproduce.presets import preset_named
     from resperturb.paper.reproduce.status import status
 
     picked, size = chosen(ids or ["all"]), preset_named(preset, seeds)
     found = status(picked, size, runs, _results(results, runs, size), _jobs(jobs, size))
-    emit(found, as_json, lambda console: _show_status(console, found))
+    emit(plain(found), as_json, lambda console: _show_status(console, found))
 
 
 @app.command("report")
@@ -139,16 +171,19 @@ def report(
     page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path("reproduction.md"),
     as_json: JsonOption = False,
 ) -> None:
-    """Write the page "paper / measured / preset / verdict" from the results.
+    """Write the pages from the results: one that sums up, and in a folder beside it one for each experiment.
 
-    Paragraphs under `## ID` in notes.md of that folder are put below their experiment.
+    Figures are drawn again where the results suffice for it. Paragraphs under `## ID` in notes.md of the results'
+    folder are put on the page of their experiment.
 
     Example: `resperturb reproduce report --results docs/results --page docs/reproduction.md`
     """
     from resperturb.errors import UsageError
-    from resperturb.paper.reproduce.page import write_page
+    from resperturb.paper.figures.reproduction import draw, forest_figure
+    from resperturb.paper.reproduce.page import write_pages
     from resperturb.paper.reproduce.presets import preset_named
-    from resperturb.paper.reproduce.results import load_all
+    from resperturb.paper.reproduce.results import Measured, load_all
+    from resperturb.report import save_figure
 
     folder = _results(results, runs, preset_named(preset))
     found = load_all(folder)
@@ -156,73 +191,96 @@ def report(
         raise UsageError(
             f"there are no results in {folder}; `resperturb reproduce run ID --preset {preset} --results {folder}`."
         )
-    write_page(page, folder, found)
-    payload = {"page": str(page), "results": {name: result["preset"] for name, result in found.items()}}
+    figures = {name: figure for result in found.values() for name, figure in draw(Measured(result)).items()}
+    for name, figure in {**figures, "forest": forest_figure(found)}.items():
+        save_figure(figure, folder / name)
+    written = write_pages(page, folder, found)
+    payload = {
+        "page": str(page),
+        "pages": [str(path) for path in written],
+        "results": {name: [made.preset for made in result.made] for name, result in found.items()},
+    }
     emit(payload, as_json, lambda console: console.print(f"Wrote {page} from {len(found)} results.", soft_wrap=True))
 
 
+def _listed(names: str | None) -> list[str]:
+    return [] if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
 def _run(
-    ids: list[str],
-    preset_name: str,
+    experiments: "list[Experiment]",
+    preset: "Preset",
     runs: Path,
     results: Path | None,
     jobs: int | None,
-    seeds: int | None,
     engine: "Engine",
     as_json: bool,
+    measure_only: bool,
 ) -> None:
     from rich.console import Console
 
     from resperturb.engine import local_engine
-    from resperturb.paper.reproduce.declarations import chosen
+    from resperturb.files import plain
     from resperturb.paper.reproduce.library import Library
-    from resperturb.paper.reproduce.presets import preset_named
-    from resperturb.paper.reproduce.results import has_more, refuse_downgrade
+    from resperturb.paper.reproduce.results import refuse_smoke_test
     from resperturb.paper.reproduce.runner import run_experiments
 
-    experiments, preset = chosen(ids), preset_named(preset_name, seeds)
     folder = _results(results, runs, preset)
     for experiment in experiments:
-        refuse_downgrade(folder, experiment.id, preset.name)
+        refuse_smoke_test(folder, experiment.id, preset.name)
     progress = Console(stderr=True, quiet=as_json, highlight=False, soft_wrap=True, markup=False)
-    library = Library(runs, jobs if engine is not local_engine else _jobs(jobs, preset), progress.print, engine)
-    kept: dict[str, dict[str, Any]] = {}
+    at_a_time = jobs if engine is not local_engine else _jobs(jobs, preset)
+    library = Library(runs, at_a_time, progress.print, engine, may_train=not measure_only)
+    kept: dict[str, AnyResult] = {}
+    files: dict[str, list[str]] = {}
 
     def keep(experiment: "Experiment", measured: "Measured") -> None:
-        if has_more(folder, measured.result):
-            progress.print(
-                f"{folder / experiment.id}.json has more seeds or audits; it is kept until there are as many."
-            )
-            files = []
-        else:
-            files = _keep(folder, measured)
-        kept[experiment.id] = {**_summary(measured.result), "files": files}
+        kept[experiment.id], files[experiment.id] = _keep(folder, measured)
 
     run_experiments(experiments, preset, library, keep)
-    payload = {"preset": preset.name, "means": preset.about, "results": kept, "failures": library.failures}
-    emit(payload, as_json, lambda console: _show_results(console, payload))
+    payload = {
+        "preset": preset.name,
+        "means": preset.about,
+        "results": {name: {**_without_curves(result), "files": files[name]} for name, result in kept.items()},
+        "failures": library.failures,
+    }
+
+    def show(console: "Console") -> None:
+        console.print(f"Preset {preset.name}: {preset.about}.")
+        for result in kept.values():
+            _show_result(console, result)
+        for failure in library.failures.values():
+            console.print(f"Not trained: {failure}", soft_wrap=True)
+
+    emit(plain(payload), as_json, show)
     if library.failures:
         raise typer.Exit(1)
 
 
-def _keep(folder: Path, measured: "Measured") -> list[str]:
+def _keep(folder: Path, measured: "Measured") -> "tuple[AnyResult, list[str]]":
+    from dataclasses import replace
+
     from resperturb.paper.figures.reproduction import draw
     from resperturb.paper.reproduce.results import save
     from resperturb.report import save_figure
 
-    files = [str(save(folder, measured.result))]
-    for name, figure in draw(measured).items():
+    result = save(folder, measured.result)
+    files = [str(folder / f"{result.id}.json")]
+    for name, figure in draw(replace(measured, result=result)).items():
         files += [str(path) for path in save_figure(figure, folder / name)]
-    return files
+    return result, files
 
 
-def _summary(result: dict[str, Any]) -> dict[str, Any]:
-    """The rows of a result without their curves."""
-    kept: dict[str, Any] = {key: result[key] for key in ("title", "preset", "verdict", "claims") if key in result}
-    long = ("roc", "thresholds")
-    if "rows" in result:
-        kept["rows"] = [{key: value for key, value in row.items() if key not in long} for row in result["rows"]]
-    return kept
+def _without_curves(result: "AnyResult") -> "dict[str, object]":
+    """A result as it is kept, without the curves of its rows."""
+    from resperturb.files import plain
+    from resperturb.paper.reproduce.results import Trained
+
+    content: dict[str, object] = plain(result)
+    if isinstance(result, Trained):
+        long = ("roc", "thresholds")
+        content["rows"] = [{k: v for k, v in plain(row).items() if k not in long} for row in result.rows]
+    return content
 
 
 def _results(results: Path | None, runs: Path, preset: "Preset") -> Path:
@@ -237,59 +295,62 @@ def _jobs(jobs: int | None, preset: "Preset") -> int:
     return 1 if preset.name == "quick" else usable_cores()
 
 
-def _show_results(console: Any, payload: dict[str, Any]) -> None:
+def _show_result(console: "Console", result: "AnyResult") -> None:
     from rich.table import Table
 
-    console.print(f"Preset {payload['preset']}: {payload['means']}.")
-    for name, result in payload["results"].items():
-        rows = [row for row in result.get("rows", ()) if "measured" in row]
-        if not rows:
-            console.print(f"{name}: {result.get('verdict', 'see the page')}", soft_wrap=True)
-            continue
-        table = Table(title=f"{name}: {result['title']}", title_justify="left")
-        audited = any(row.get("audit") for row in rows)
-        more = ("adaptive", "audit") if audited else ()
-        for heading in ("row", "AUC (paper)", *more, "train (paper)", "test (paper)"):
-            table.add_column(heading)
-        for row in rows:
-            audit = row.get("audit") or {}
-            strongest = f"{audit['auc']:.3f}" if "auc" in audit else ""
-            table.add_row(
-                row["name"],
-                _beside(row, "auc"),
-                *((_beside(row, "adaptive_auc"), strongest) if audited else ()),
-                _beside(row, "train_accuracy"),
-                _beside(row, "test_accuracy"),
-            )
-        console.print(table)
-        for row in rows:
-            console.print(f"  {row['name']}: {row['verdict']}", soft_wrap=True)
-        for claim in result.get("claims", ()):
-            console.print(f"  {claim['verdict']}: {claim['text']}", soft_wrap=True)
-    for failure in payload["failures"].values():
-        console.print(f"Not trained: {failure}", soft_wrap=True)
+    from resperturb.paper.reproduce.declarations import BY_ID
+    from resperturb.paper.reproduce.results import Budgets, Computed
+    from resperturb.paper.reproduce.verdicts import in_words
+
+    if isinstance(result, Computed):
+        console.print(f"{result.id}: {result.verdict}", soft_wrap=True)
+        return
+    if isinstance(result, Budgets):
+        for line in result.rows:
+            console.print(f"{result.id}: {line.data}, {line.name}: {line.verdict}", soft_wrap=True)
+        return
+    table = Table(title=f"{result.id}: {BY_ID[result.id].title}", title_justify="left")
+    audited = any(row.audit for row in result.shown)
+    more = ("adaptive", "audit") if audited else ()
+    for heading in ("row", "preset", "AUC (paper)", *more, "train (paper)", "test (paper)"):
+        table.add_column(heading)
+    for row in result.shown:
+        strongest = f"{row.audit.auc:.3f}" if row.audit else ""
+        table.add_row(
+            row.key,
+            row.preset,
+            _beside(row, "auc"),
+            *((_beside(row, "adaptive_auc"), strongest) if audited else ()),
+            _beside(row, "train_accuracy"),
+            _beside(row, "test_accuracy"),
+        )
+    console.print(table)
+    for row in result.shown:
+        console.print(f"  {row.name}: {row.verdict}", soft_wrap=True)
+    for claim in result.claims:
+        console.print(f"  {in_words(claim)}: {claim.text}", soft_wrap=True)
 
 
-def _beside(row: dict[str, Any], metric: str) -> str:
-    spread, printed = row["measured"].get(metric), (row["paper"] or {}).get(metric)
-    ours = "?" if spread is None else f"{spread['mean']:.3f}"
+def _beside(row: "Row", metric: str) -> str:
+    found, printed = row.measured.of(metric), getattr(row.paper, metric, None)
+    ours = "?" if found is None else f"{found.mean:.3f}"
     return ours + ("" if printed is None else f" ({printed:.3f})")
 
 
-def _show_status(console: Any, found: dict[str, Any]) -> None:
+def _show_status(console: "Console", found: "Status") -> None:
     from rich.table import Table
 
     table = Table("ID", "trainings", "left, core-hours", "result")
-    for line in found["experiments"]:
-        trained = f"{line['done']} of {line['trainings']}" if line["trainings"] else ""
-        left = f"{line['core_seconds_left'] / 3600:.2f}" if line["trainings"] else ""
-        state = "complete" if line["complete"] else "partial" if line["result"] == found["preset"] else "none"
-        table.add_row(line["id"], trained, left, state)
+    for line in found.experiments:
+        trained = f"{line.done} of {line.trainings}" if line.trainings else ""
+        left = f"{line.core_seconds_left / 3600:.2f}" if line.trainings else ""
+        state = "complete" if line.complete else "partial" if found.preset in line.presets else "none"
+        table.add_row(line.id, trained, left, state)
     console.print(table)
-    measured = "measured times" if found["measured_over_planned"] else "plan; nothing is measured yet"
+    measured = "measured times" if found.measured_over_planned else "plan; nothing is measured yet"
     console.print(
-        f"{found['done']} of {found['trainings']} trainings are done (shared ones counted once). Left: "
-        f"{found['core_seconds_left'] / 3600:.1f} core-hours, about {found['seconds_left'] / 3600:.1f} hours with "
-        f"{found['jobs']} jobs (from the {measured}), without the attacks and audits.",
+        f"{found.done} of {found.trainings} trainings are done (shared ones counted once). Left: "
+        f"{found.core_seconds_left / 3600:.1f} core-hours, about {found.seconds_left / 3600:.1f} hours with "
+        f"{found.jobs} jobs (from the {measured}), without the attacks and audits.",
         soft_wrap=True,
     )

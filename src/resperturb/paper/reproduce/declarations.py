@@ -1,15 +1,20 @@
 """What the paper shows, one small object for each table and figure. Only here stand numbers that it printed."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from resperturb.errors import UsageError
 
-Kind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "function"]
-Size = Literal["table", "sweep"]
+Kind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed", "budgets"]
+Size = Literal["table", "sweep", "choice"]
 Attack = Literal["paper", "adaptive", "audit"]
 Metric = Literal["auc", "train_accuracy", "test_accuracy", "gap"]
+Topic = Literal["lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap"]
+TOPICS: tuple[Topic, ...] = ("lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap")
+Setting = tuple[str, float | bool | str]
 
 DATA_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "idc": "IDC"}
 # The training images that the paper's IDC split has; fewer are a subset.
@@ -25,6 +30,8 @@ class Variant:
     'En5 ResNet8, gamma 0.75'
     >>> Variant().name, Variant(dpsgd=True).name
     ('ResNet8, non-private', 'ResNet8, DP-SGD')
+    >>> Variant(strategy="additive", gamma=1.5, label="no input noise").key
+    'gamma-1.5-no-input-noise'
     """
 
     networks: int = 1
@@ -32,9 +39,10 @@ class Variant:
     gamma: float = 0.0
     skip: bool = True
     dpsgd: bool = False
-    noise: tuple[tuple[str, Any], ...] = ()
-    changes: tuple[tuple[str, Any], ...] = ()
+    noise: tuple[Setting, ...] = ()
+    changes: tuple[Setting, ...] = ()
     label: str = ""
+    network: str = "resnet8"
 
     @property
     def name(self) -> str:
@@ -44,13 +52,19 @@ class Variant:
         if self.strategy == "none":
             base = "ResNet8, non-private"
         else:
-            base = f"En{self.networks} ResNet8, gamma {self.gamma:g}"
+            base = f"En{self.networks} ResNet8, gamma {self.gamma:.4g}"
         return base + ("" if self.skip else ", no skips") + (f", {self.label}" if self.label else "")
+
+    @property
+    def key(self) -> str:
+        """What the row is called on the command line."""
+        ensemble = f"En{self.networks} " if self.networks > 1 else ""
+        return re.sub(r"[^a-z0-9.]+", "-", (ensemble + self.name.split(", ", 1)[1]).lower())
 
     @property
     def model(self) -> str:
         """The network by the name it is built by."""
-        return "resnet8" if self.networks == 1 else f"en{self.networks}-resnet8"
+        return self.network if self.networks == 1 else f"en{self.networks}-{self.network}"
 
 
 @dataclass(frozen=True)
@@ -75,24 +89,34 @@ class Cell:
         """What the row is called."""
         return self.variant.name
 
+    @property
+    def key(self) -> str:
+        """What the row is called on the command line."""
+        return self.variant.key
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A comparison that the paper makes in words: ``metric`` of ``lower`` is below that of ``higher``."""
+    """A comparison that the paper makes in words: ``metric`` of ``lower`` is below that of ``higher``.
+
+    ``topic`` is its row of the matrix on top of the page, if it has one.
+    """
 
     text: str
     metric: Metric
     lower: Cell
     higher: Cell
+    topic: Topic | None = None
 
 
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper, or something that stands beside them.
 
-    ``size`` is the one of a preset's two sizes that it is trained at; ``attacks`` are made on each of its models:
-    the paper's, the same by somebody who knows of the noise, the audit with its many. ``needs`` names data sets that
-    are looked at without training on them.
+    ``size`` is the one of a preset's three sizes that it is trained at; ``attacks`` are made on each of its models:
+    the paper's, the same by somebody who knows of the noise, the audit with its many. ``answers`` asks for the
+    accuracy with the noise averaged over draws and switched off too. ``needs`` names data sets that are looked at
+    without training on them.
     """
 
     id: str
@@ -103,6 +127,7 @@ class Experiment:
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
     attacks: tuple[Attack, ...] = ("paper",)
+    answers: bool = False
     needs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -129,8 +154,23 @@ _IDC_NOTE = (
 )
 
 
-def _additive(gamma: float, networks: int = 1, **more: Any) -> Variant:
-    return Variant(networks, "additive", gamma, **more)
+NO_INPUT_NOISE: Setting = ("input_std", 0.0)
+
+
+def _additive(
+    gamma: float,
+    networks: int = 1,
+    skip: bool = True,
+    noise: tuple[Setting, ...] = (),
+    changes: tuple[Setting, ...] = (),
+    label: str = "",
+    network: str = "resnet8",
+) -> Variant:
+    return Variant(networks, "additive", gamma, skip, False, noise, changes, label, network)
+
+
+def _without_input_noise(gamma: float, label: str = "no input noise", **more: tuple[Setting, ...]) -> Variant:
+    return _additive(gamma, noise=(NO_INPUT_NOISE,), label=label, **more)  # type: ignore[arg-type]
 
 
 def _multiplicative(gamma: float, networks: int = 1) -> Variant:
@@ -138,7 +178,14 @@ def _multiplicative(gamma: float, networks: int = 1) -> Variant:
 
 
 def _table(
-    data: str, place: str, gamma: float, plain: Printed, dpsgd: Printed, noisy: Printed, notes: tuple[str, ...] = ()
+    data: str,
+    place: str,
+    gamma: float,
+    plain: Printed,
+    dpsgd: Printed,
+    noisy: Printed,
+    notes: tuple[str, ...] = (),
+    more: tuple[Cell, ...] = (),
 ) -> Experiment:
     first, second, third = (
         Cell(data, PLAIN, plain),
@@ -151,15 +198,15 @@ def _table(
         place=place,
         kind="table",
         size="table",
-        cells=(first, second, third),
+        cells=(first, second, third, *more),
         attacks=TABLE_ATTACKS,
         claims=(
-            Claim("Residual perturbation lowers the AUC of the attack.", "auc", third, first),
-            Claim("Its AUC is below that of DP-SGD.", "auc", third, second),
-            Claim("It classifies better than DP-SGD.", "test_accuracy", second, third),
+            Claim("Residual perturbation lowers the AUC of the attack.", "auc", third, first, "lower AUC"),
+            Claim("Its AUC is below that of DP-SGD.", "auc", third, second, "AUC below DP-SGD"),
+            Claim("It classifies better than DP-SGD.", "test_accuracy", second, third, "beats DP-SGD"),
             # Printed of all data sets but MNIST, where the perturbed network is the less accurate one.
-            *((Claim(_BETTER, "test_accuracy", first, third),) if data != "mnist" else ()),
-            Claim("It narrows the generalisation gap.", "gap", third, first),
+            *((Claim(_BETTER, "test_accuracy", first, third, "beats non-private"),) if data != "mnist" else ()),
+            Claim("It narrows the generalisation gap.", "gap", third, first, "narrower gap"),
         ),
         notes=(_DPSGD_NOTE, *notes),
     )
@@ -202,6 +249,11 @@ def _sweep(
 
 
 _IDC = Printed(0.563, 1.000, 0.847)
+_IDC_NOISY = Printed(0.499, 0.882, 0.865)
+_MNIST = Printed(0.514, 1.000, 0.988)
+_MNIST_NOISY = Printed(0.506, 0.989, 0.978)
+_CIFAR10_NOISY = Printed(0.511, 0.760, 0.695)
+_CIFAR100_NOISY = Printed(0.515, 0.485, 0.383)
 _CIFAR10 = Printed(0.757, 1.000, 0.669)
 _CIFAR100 = Printed(0.903, 0.999, 0.305)
 _IDC_DPSGD = Printed(0.503, 0.831, 0.828)
@@ -212,21 +264,24 @@ IDC_TABLE = _table(
     0.5,
     _IDC,
     _IDC_DPSGD,
-    Printed(0.499, 0.882, 0.865),
+    _IDC_NOISY,
     notes=(
         _IDC_NOTE,
         "The paper's text says En5 of this table, its rows say En1. Ours is En1; En5 at this gamma is in idc-sweep.",
     ),
 )
-MNIST_TABLE = _table(
-    "mnist", "Table II", 2.5, Printed(0.514, 1.000, 0.988), Printed(0.507, 0.977, 0.975), Printed(0.506, 0.989, 0.978)
-)
+MNIST_TABLE = _table("mnist", "Table II", 2.5, _MNIST, Printed(0.507, 0.977, 0.975), _MNIST_NOISY)
 CIFAR10_TABLE = _table(
-    "cifar10", "Table III", 4.5, _CIFAR10, Printed(0.512, 0.718, 0.625), Printed(0.511, 0.760, 0.695)
+    "cifar10",
+    "Table III",
+    4.5,
+    _CIFAR10,
+    Printed(0.512, 0.718, 0.625),
+    _CIFAR10_NOISY,
+    notes=("The row without printed values is ours: a third of the printed gamma, see cifar10-hypotheses.",),
+    more=(Cell("cifar10", _without_input_noise(1.5)),),
 )
-CIFAR100_TABLE = _table(
-    "cifar100", "Table IV", 3.25, _CIFAR100, Printed(0.516, 0.400, 0.288), Printed(0.515, 0.485, 0.383)
-)
+CIFAR100_TABLE = _table("cifar100", "Table IV", 3.25, _CIFAR100, Printed(0.516, 0.400, 0.288), _CIFAR100_NOISY)
 
 
 def _idc_table_multiplicative() -> Experiment:
@@ -242,7 +297,9 @@ def _idc_table_multiplicative() -> Experiment:
         cells=(dpsgd, one, five),
         attacks=TABLE_ATTACKS,
         claims=(
-            Claim("One perturbed network classifies better than DP-SGD.", "test_accuracy", dpsgd, one),
+            Claim(
+                "One perturbed network classifies better than DP-SGD.", "test_accuracy", dpsgd, one, "beats DP-SGD"
+            ),
             Claim("Five of them classify better than one.", "test_accuracy", one, five),
         ),
         notes=(
@@ -349,8 +406,8 @@ TRIED = Experiment(
     cells=(
         Cell("cifar10", PLAIN, _CIFAR10),
         *(Cell("cifar10", _additive(gamma)) for gamma in (0.75, 1.5, 3.0)),
-        Cell("cifar10", _additive(4.5), Printed(0.511, 0.760, 0.695)),
-        Cell("cifar10", _additive(4.5, noise=(("input_std", 0.0),), label="no input noise")),
+        Cell("cifar10", _additive(4.5), _CIFAR10_NOISY),
+        Cell("cifar10", _without_input_noise(4.5)),
         Cell("cifar10", _additive(0.5, noise=(("scale", "batch_std"),), label="in units of the activations")),
         Cell("cifar10", _additive(4.5, changes=(("lr", 0.01),), label="learning rate 0.01")),
         Cell("cifar10", _additive(4.5, changes=(("augment", True),), label="augmented")),
@@ -361,16 +418,109 @@ TRIED = Experiment(
     notes=("The rows without a printed value are ours: they ask what setting would give the paper's numbers.",),
 )
 
+BLOCKS = 3  # residual blocks of a ResNet8: a step of Euler's method is dt = 1/3
+_PRINTED_GAMMA = 4.5
+_DT, _SQRT_DT = _PRINTED_GAMMA / BLOCKS, _PRINTED_GAMMA / math.sqrt(BLOCKS)
+_INSIDE = "resperturb.paper.networks:inside_resnet8"
+_POST_ACTIVATION = "resperturb.paper.networks:post_activation_resnet8"
+HYPOTHESES = Experiment(
+    id="cifar10-hypotheses",
+    title="What gives the printed row of gamma 4.5?",
+    place="Table III",
+    kind="table",
+    size="choice",
+    answers=True,
+    cells=(
+        Cell("cifar10", PLAIN, _CIFAR10),
+        *(
+            Cell("cifar10", variant, _CIFAR10_NOISY)
+            for variant in (
+                _additive(_PRINTED_GAMMA),
+                _without_input_noise(_PRINTED_GAMMA),
+                _additive(_DT, label="gamma times dt"),
+                _without_input_noise(_DT),
+                _additive(_SQRT_DT, label="gamma times sqrt dt"),
+                _without_input_noise(_SQRT_DT, "gamma times sqrt dt, no input noise"),
+                _additive(_PRINTED_GAMMA, network=_INSIDE, label="inside the branch"),
+                _additive(
+                    _PRINTED_GAMMA,
+                    network=_INSIDE,
+                    noise=(NO_INPUT_NOISE,),
+                    label="inside the branch, no input noise",
+                ),
+                _additive(_PRINTED_GAMMA, network=_POST_ACTIVATION, label="post-activation"),
+                _additive(
+                    _PRINTED_GAMMA,
+                    network=_POST_ACTIVATION,
+                    noise=(NO_INPUT_NOISE,),
+                    label="post-activation, no input noise",
+                ),
+                _additive(
+                    _PRINTED_GAMMA, noise=(("scale", "batch_std"),), label="in standard deviations of the batch"
+                ),
+                _additive(_PRINTED_GAMMA, changes=(("augment", True),), label="augmented"),
+                _without_input_noise(_DT, "no input noise, augmented", changes=(("augment", True),)),
+            )
+        ),
+    ),
+    notes=(
+        "Every row but the first stands beside the printed row of gamma 4.5: the question is which of them meets it. "
+        "Rows of preset `cpu` are trained for 30 epochs to choose; the best are trained at preset `paper`.",
+        "*Averaged* is the accuracy of the mean of 16 draws, *noiseless* with the noise switched off.",
+        "Inside the branch: the noise is added after the first convolution, before the batch normalisation that "
+        "follows it. Post-activation: the block of He et al. 2015, noise on the sum before its last ReLU.",
+    ),
+)
+
+TIMES_DT = Experiment(
+    id="gamma-times-dt",
+    title="A third of the printed gamma, without input noise",
+    place="Tables I to IV",
+    kind="table",
+    size="choice",
+    cells=tuple(
+        cell
+        for data, gamma, plain, noisy in (
+            ("cifar10", 4.5, _CIFAR10, _CIFAR10_NOISY),
+            ("cifar100", 3.25, _CIFAR100, _CIFAR100_NOISY),
+            ("mnist", 2.5, _MNIST, _MNIST_NOISY),
+            ("idc", 0.5, _IDC, _IDC_NOISY),
+        )
+        for cell in (Cell(data, PLAIN, plain), Cell(data, _without_input_noise(gamma / BLOCKS), noisy))
+    ),
+    notes=(
+        "ResNet8 has three blocks. If the noise of a block were gamma times dt = 1/3, these rows would be those that "
+        "the paper printed.",
+    ),
+)
+
+GAMMA_CURVE = Experiment(
+    id="gamma-curve",
+    title="Accuracy and leakage over gamma, with and without noise on the input",
+    place="not in the paper",
+    kind="curve",
+    size="choice",
+    cells=(
+        Cell("cifar10", PLAIN, _CIFAR10),
+        *(
+            Cell("cifar10", variant, _CIFAR10_NOISY if variant == _additive(_PRINTED_GAMMA) else None)
+            for gamma in (0.25, 0.75, 1.5, 3.0, 4.5)
+            for variant in (_additive(gamma), _without_input_noise(gamma))
+        ),
+    ),
+    notes=("One network (En1), the paper's attack, whose shadow is a standard ResNet8.",),
+)
+
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "sde-additive",
         "An image through the ODE and the additive SDE, and back",
         "Fig. 1",
-        "function",
+        "computed",
         notes=(_SDE_NOTE,),
     ),
-    Experiment("sde-multiplicative", "The same with multiplicative noise", "Fig. 8", "function", notes=(_SDE_NOTE,)),
-    Experiment("idc-examples", "Labelled patches of the IDC set", "Fig. 2", "function", needs=("idc",)),
+    Experiment("sde-multiplicative", "The same with multiplicative noise", "Fig. 8", "computed", notes=(_SDE_NOTE,)),
+    Experiment("idc-examples", "Labelled patches of the IDC set", "Fig. 2", "computed", needs=("idc",)),
     IDC_TABLE,
     CIFAR10_TABLE,
     CIFAR100_TABLE,
@@ -380,7 +530,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "budgets",
         "The remark on the privacy budget",
         "Sec. IV-F",
-        "function",
+        "budgets",
         notes=(
             "The remark names G, R and delta. The gammas (of Tables I and III), the epochs, and for DP-SGD the "
             "sampling in batches of 128 (the paper prints 128 micro-batches) are our reading.",
@@ -394,17 +544,24 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     _roc("additive", SWEEPS_ADDITIVE, "Fig. 7"),
     _roc("multiplicative", SWEEPS_MULTIPLICATIVE, "Fig. 12"),
     GENERALISATION,
+    HYPOTHESES,
+    TIMES_DT,
+    GAMMA_CURVE,
     TRIED,
-    Experiment("cost", "Time and memory beside DP-SGD", "Sec. I-A", "function"),
+    Experiment("cost", "Time and memory beside DP-SGD", "Sec. I-A", "computed"),
 )
 BY_ID = {experiment.id: experiment for experiment in EXPERIMENTS}
 
 
-def chosen(ids: list[str]) -> list[Experiment]:
+def chosen(ids: Sequence[str], rows: Sequence[str] = ()) -> list[Experiment]:
     """Find experiments by their IDs, in the order in which they are best run; ``all`` is all of them.
+
+    With ``rows`` they are cut down to these rows.
 
     >>> [experiment.id for experiment in chosen(["budgets", "mnist-table"])]
     ['mnist-table', 'budgets']
+    >>> [cell.name for cell in chosen(["cifar10-table"], ["non-private", "gamma-4.5"])[0].cells]
+    ['ResNet8, non-private', 'En1 ResNet8, gamma 4.5']
     >>> chosen(["mnist-tabel"])
     Traceback (most recent call last):
     ...
@@ -417,4 +574,26 @@ def chosen(ids: list[str]) -> list[Experiment]:
             near = get_close_matches(name, BY_ID, 1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(f"there is no experiment {name!r}; {hint}`resperturb reproduce list` shows them all.")
-    return [experiment for experiment in EXPERIMENTS if experiment.id in ids or "all" in ids]
+    found = [experiment for experiment in EXPERIMENTS if experiment.id in ids or "all" in ids]
+    if not rows:
+        return found
+    known = list(dict.fromkeys(cell.key for experiment in found for cell in experiment.cells))
+    for name in rows:
+        if name not in known:
+            raise UsageError(f"there is no row {name!r} in {', '.join(ids)}; its rows are {', '.join(known)}.")
+    cut = [replace(e, cells=tuple(cell for cell in e.cells if cell.key in rows)) for e in found]
+    return [experiment for experiment in cut if experiment.cells]
+
+
+def with_attacks(experiments: Sequence[Experiment], attacks: Sequence[str]) -> list[Experiment]:
+    """Leave out the attacks that are not asked for; without any asked for, none.
+
+    >>> with_attacks([CIFAR10_TABLE], ["paper"])[0].attacks
+    ('paper',)
+    """
+    for name in attacks:
+        if name not in TABLE_ATTACKS:
+            raise UsageError(f"there is no attack {name!r}; choose {', '.join(TABLE_ATTACKS)}.")
+    if not attacks:
+        return list(experiments)
+    return [replace(e, attacks=tuple(name for name in e.attacks if name in attacks)) for e in experiments]

@@ -3,19 +3,19 @@
 import math
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import JsonValue
 
-from resperturb.auditing import clopper_pearson
-from resperturb.audits import load_scores
+from resperturb.audits import load_scores, lower_bound
 from resperturb.errors import ResperturbError
+from resperturb.files import plain
 from resperturb.paper.reproduce.declarations import (
     BUDGET_DELTA,
     BUDGET_RADIUS,
     BUDGETS,
-    BY_ID,
     PAPER_IDC_TRAINING_IMAGES,
     Cell,
     Experiment,
@@ -25,9 +25,23 @@ from resperturb.paper.reproduce.library import Library
 from resperturb.paper.reproduce.measures import describe_data, kept_audit
 from resperturb.paper.reproduce.plan import target_config
 from resperturb.paper.reproduce.presets import PRESETS, Preset
-from resperturb.paper.reproduce.results import NOT_COMPARED, Measured, heading
+from resperturb.paper.reproduce.results import (
+    NOT_COMPARED,
+    BudgetRow,
+    Budgets,
+    Computed,
+    Measured,
+    Row,
+    Shown,
+    Table,
+    Theorem,
+    made_now,
+)
 from resperturb.privacy import additive_guarantee, dpsgd_guarantee, noise_ratio, rademacher, rdp_rho, schedule
-from resperturb.training import DataConfig, Dpsgd, load_inputs
+from resperturb.training import DataConfig, Dpsgd, Run, load_inputs, out_indices
+
+if TYPE_CHECKING:
+    from resperturb.paper.sde import ReversalResult
 
 Function = Callable[[Preset, Library], Measured]
 PATCHES_OF_A_CLASS = 4
@@ -48,24 +62,22 @@ def sde(strategy: str) -> Function:
         reversal = run_reversal(image, strategy, gamma=1.0, dt=0.01, queries=len(seeds))
         sweep = sweep_gamma(image, strategy, seeds=seeds)
         study = study_convergence(image, paths=paths)
-        numbers = reversal.summary()
-        result = {
-            **heading(BY_ID[f"sde-{strategy}"], preset),
+        numbers: dict[str, JsonValue] = {
             "source": "the sample image that is drawn by this package",
-            "pixels": list(image.shape),
-            "reversal": numbers,
-            "sweep": sweep.summary(),
-            "convergence": study.summary(),
+            "pixels": plain(image.shape),
+            "reversal": plain(reversal.summary()),
+            "sweep": plain(sweep.summary()),
+            "convergence": plain(study.summary()),
             "seeds": list(seeds),
-            "seconds": time.monotonic() - started,
-            "verdict": NOT_COMPARED if preset.name == "quick" else _sde_verdict(reversal),
         }
-        return Measured(_plain(result), (reversal, sweep, study))
+        verdict = NOT_COMPARED if preset.name == "quick" else _sde_verdict(reversal)
+        made = made_now(preset, seconds=time.monotonic() - started)
+        return Measured(Computed(f"sde-{strategy}", "computed", (made,), verdict, numbers), (reversal, sweep, study))
 
     return run
 
 
-def _sde_verdict(reversal: Any) -> str:
+def _sde_verdict(reversal: "ReversalResult") -> str:
     errors = {name: found.relative_l2 for name, found in reversal.recoveries.items()}
     agrees = errors["ode"] < 0.1 < 0.5 < errors["paper"]
     seen = (
@@ -80,7 +92,6 @@ def _sde_verdict(reversal: Any) -> str:
 
 def idc_examples(preset: Preset, library: Library) -> Measured:
     """Pick labelled patches, the same ones every time."""
-    experiment = BY_ID["idc-examples"]
     scale = preset.scale("idc", "table")
     images = load_inputs(DataConfig(spec=scale.spec, limit=scale.limit)).test
     order = np.random.default_rng(0).permutation(len(images))
@@ -92,130 +103,140 @@ def idc_examples(preset: Preset, library: Library) -> Measured:
         (name, [images.images[index].permute(1, 2, 0).numpy() for index in indices])
         for name, indices in zip(names, chosen, strict=True)
     ]
-    result = {
-        **heading(experiment, preset),
-        "data": [describe_data("idc", "table", preset)],
-        "test_images_shown": dict(zip(names, chosen, strict=True)),
+    numbers: dict[str, JsonValue] = {
+        "test_images_shown": {name: list(indices) for name, indices in zip(names, chosen, strict=True)},
         "share_positive": float((labels == classes[-1]).mean()),
-        "verdict": "a panel of patches; there is nothing to compare",
     }
-    return Measured(result, panels)
+    made = made_now(preset, (describe_data("idc", "table", preset),))
+    verdict = "a panel of patches; there is nothing to compare"
+    return Measured(Computed("idc-examples", "computed", (made,), verdict, numbers), panels)
 
 
 def budgets(preset: Preset, library: Library) -> Measured:
     """Compute what the theorems give for the paper's settings, beside what it printed and what attacks show."""
     started = time.monotonic()
-    rows = [_budget_row(printed, preset, library) for printed in BUDGETS]
-    return Measured(
-        {
-            **heading(BY_ID["budgets"], preset),
-            "delta": BUDGET_DELTA,
-            "radius_and_bound": BUDGET_RADIUS,
-            "rows": rows,
-            "seconds": time.monotonic() - started,
-        }
-    )
+    rows = tuple(_budget_row(printed, preset, library) for printed in BUDGETS)
+    made = made_now(preset, seconds=time.monotonic() - started)
+    return Measured(Budgets("budgets", "budgets", (made,), rows, BUDGET_DELTA, BUDGET_RADIUS))
 
 
-def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> dict[str, Any]:
+def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> BudgetRow:
     full = PRESETS["paper"].scale(printed.data, "table")
-    row: dict[str, Any] = {
-        "data": printed.data,
-        "name": printed.variant.name,
-        "paper": {"epsilon": printed.epsilon, "lower": printed.lower},
-    }
+    exact = blocks = radius = bound = None
     if printed.variant.dpsgd:
         records = {"idc": PAPER_IDC_TRAINING_IMAGES // 4, "cifar10": 12_500}[printed.data]
         noise = Dpsgd().noise_multiplier
         assert noise is not None
         plan = schedule(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
-        budget = dpsgd_guarantee(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)
-        row |= {
-            "epsilon": budget.epsilon,
-            "setting": budget.setting,
-            "protects": budget.protects,
-            "assumptions": [a.statement for a in budget.assumptions],
-        }
+        counted = dpsgd_guarantee(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)
+        epsilon, setting, protects = counted.epsilon, counted.setting, counted.protects
+        assumptions = counted.assumptions
     else:
         gamma, epochs = printed.variant.gamma, full.epochs
         theory = additive_guarantee(
             gamma=gamma, radius=BUDGET_RADIUS, schedule=schedule(epochs=epochs), delta=BUDGET_DELTA
         )
         rho = rdp_rho(printed.epsilon, BUDGET_DELTA)
-        row |= {
-            "epsilon": theory.epsilon_theorem,
-            "epsilon_from_blocks_alone": theory.theorem.epsilon_from_blocks,
-            "epsilon_exact": theory.epsilon_exact,
-            "bound_for_the_printed_epsilon": {
-                "radius": gamma / 2 * math.sqrt(rho / (2 * epochs)),
-                "blocks": gamma * math.sqrt(rho / (2 * epochs)),
-            },
-            "setting": theory.setting,
-            "protects": theory.protects,
-            "assumptions": [a.statement for a in theory.assumptions],
-        }
-    follows = max(row["epsilon"] / printed.epsilon, printed.epsilon / row["epsilon"]) <= SAME_BUDGET
-    row["lower"] = _lower_bounds(printed, preset, library)
-    row["verdict"] = (
-        "agrees"
+        epsilon, setting, protects = theory.epsilon_theorem, theory.setting, theory.protects
+        assumptions = theory.assumptions
+        exact, blocks = theory.epsilon_exact, theory.theorem.epsilon_from_blocks
+        radius, bound = (scale * gamma * math.sqrt(rho / (2 * epochs)) for scale in (0.5, 1.0))
+    follows = max(epsilon / printed.epsilon, printed.epsilon / epsilon) <= SAME_BUDGET
+    at, attack, audit, why = _lower_bounds(printed, preset, library)
+    return BudgetRow(
+        data=printed.data,
+        name=printed.variant.name,
+        printed=printed.epsilon,
+        printed_lower=printed.lower,
+        epsilon=epsilon,
+        setting=setting,
+        protects=protects,
+        assumptions=tuple(assumption.statement for assumption in assumptions),
+        verdict="agrees"
         if follows
-        else f"differs: the formula gives {row['epsilon']:.3g}, the paper printed {printed.epsilon:.4g}"
+        else f"differs: the formula gives {epsilon:.3g}, the paper printed {printed.epsilon:.4g}",
+        epsilon_exact=exact,
+        epsilon_from_blocks=blocks,
+        radius_needed=radius,
+        bound_needed=bound,
+        preset=at,
+        paper_attack=attack,
+        audit=audit,
+        why=why,
     )
-    return row
 
 
-def _lower_bounds(printed: PrintedBudget, preset: Preset, library: Library) -> dict[str, Any]:
-    """What attacks on our own model of the same row show; nothing if it is not trained yet."""
+def _lower_bounds(
+    printed: PrintedBudget, preset: Preset, library: Library
+) -> tuple[str | None, Shown | None, Shown | None, str | None]:
+    """What attacks on our own model of the same row show: its preset, the paper's attack, the audit, what is missing.
+
+    The model is the one of the best preset that is trained, up to the one asked for.
+    """
     cell = Cell(printed.data, printed.variant)
-    try:
-        target = library.get(target_config(cell, preset.scale(printed.data, "table"), 0))
-    except ResperturbError as error:
-        return {"why": str(error)}
-    if target is None:
-        return {"why": f"the model of this row is not trained yet at preset {preset.name}"}
-    found: dict[str, Any] = {"preset": preset.name, "hash": target.config.digest}
+    lesser = sorted((p for p in PRESETS.values() if p.rank <= preset.rank), key=lambda p: -p.rank)
+    for one in lesser if preset.name != "quick" else (preset,):
+        if one.name == "quick" != preset.name:
+            continue
+        try:
+            target = library.get(target_config(cell, one.scale(printed.data, "table"), 0))
+        except ResperturbError as error:
+            return None, None, None, str(error)
+        if target is None:
+            continue
+        audit = kept_audit(target)
+        shown = None
+        if audit is not None:
+            shown = Shown(audit.epsilon_lower, audit.confidence, "the audit", (), audit.refusal)
+        try:
+            return one.name, _by_the_papers_attack(target), shown, None
+        except ResperturbError as error:
+            return one.name, None, shown, str(error)
+    return None, None, None, f"the model of this row is not trained yet at preset {preset.name}"
+
+
+def _by_the_papers_attack(target: Run) -> Shown:
+    """Bound epsilon by the paper's attack as the audit does: by pairs, since all scores come from one model."""
     if not (target.path / "attacks" / "reproduce-paper.json").exists():
-        found["why"] = f"the paper's attack on this row is not made yet at preset {preset.name}, or failed"
-        return found
-    try:
-        scores = load_scores(target.path, "reproduce-paper")
-        bound = clopper_pearson(scores.members, scores.nonmembers, delta=BUDGET_DELTA)
-        found["paper_attack"] = {
-            "epsilon": bound.epsilon,
-            "confidence": bound.confidence,
-            "method": bound.method,
-            "assumptions": list(bound.assumptions),
-        }
-    except ResperturbError as error:
-        found["why"] = str(error)
-    audit = kept_audit(target)
-    if audit is not None:
-        found["audit"] = audit["epsilon_lower"]
-    return found
+        raise ResperturbError("the paper's attack on this row is not made yet, or failed")
+    scores = load_scores(target.path, "reproduce-paper")
+    inputs, part = load_inputs(target.config.data), target.config.data.part
+    if inputs.train.groups is not None:
+        refusal = "Records of one group were put in together, so their coins are not independent."
+        return Shown(0.0, 0.95, "pairs", (), refusal)
+    asked = np.concatenate([inputs.member_indices(part), out_indices(inputs, part)])
+    members = np.arange(len(asked)) < scores.members.size
+    found = lower_bound(
+        np.concatenate([scores.members, scores.nonmembers]),
+        members,
+        inputs.train.labels.numpy()[asked],
+        "pairs",
+        BUDGET_DELTA,
+        0.95,
+    )
+    if found is None:
+        raise ResperturbError("there are too few records to bound epsilon by")
+    return Shown(found.epsilon, found.confidence, "pairs", found.assumptions)
 
 
-def theorem3(experiment: Experiment, preset: Preset, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> Theorem:
     """Compute Theorem 3's factor on the training images, and the gap it would predict from the one without noise."""
     cell = experiment.cells[0]
     inputs = load_inputs(target_config(cell, preset.scale(cell.data, experiment.size), 0).data)
     members = inputs.members("target_train").images[:].flatten(1).numpy().astype(np.float32) / 255
-    gammas = [float(row["gamma"]) for row in rows if row["gamma"]]
+    gammas = [row.gamma for row in rows if row.gamma]
     found = rademacher(members, gammas, draws=100).to_dict()
-    plain = rows[0]["measured"].get("gap")
-    return {
-        "power": found["power"],
-        "time": found["time"],
-        "ratios": {f"{gamma:g}": noise_ratio(gamma, found["power"], found["time"]) for gamma in [0.0, *gammas]},
-        "predicted_gap": None
-        if plain is None
-        else {
-            f"{gamma:g}": plain["mean"] * noise_ratio(gamma, found["power"], found["time"])
-            for gamma in [0.0, *gammas]
-        },
-        "bounds": found["classes"],
-        "verdict": found["verdict"],
-        "assumptions": found["assumptions"],
-    }
+    ratios = {f"{gamma:g}": noise_ratio(gamma, found["power"], found["time"]) for gamma in [0.0, *gammas]}
+    without = rows[0].measured.gap
+    return Theorem(
+        power=found["power"],
+        time=found["time"],
+        ratios=ratios,
+        predicted_gap=None if without is None else {gamma: without.mean * ratio for gamma, ratio in ratios.items()},
+        verdict=found["verdict"],
+        assumptions=tuple(assumption["statement"] for assumption in found["assumptions"]),
+        bounds=plain(found["classes"]),
+    )
 
 
 def cost(preset: Preset, library: Library) -> Measured:
@@ -234,16 +255,40 @@ def cost(preset: Preset, library: Library) -> Measured:
         [setting], rounds=1 if quick else 5, memory=not quick and can_measure_memory(), on_update=library.say
     )
     slower = found["ratios"]["dpsgd_over_additive"]
-    result = {
-        **heading(BY_ID["cost"], preset),
-        "bench": found,
-        "seconds": time.monotonic() - started,
-        "verdict": NOT_COMPARED
+    verdict = (
+        NOT_COMPARED
         if quick
         else f"a step of DP-SGD takes {slower:.2f} times as long as one with additive noise; the paper says in words "
-        "that it is significantly more expensive",
-    }
-    return Measured(_plain(result), found)
+        "that it is significantly more expensive"
+    )
+    made = made_now(preset, seconds=time.monotonic() - started)
+    bench: dict[str, JsonValue] = plain(found)
+    return Measured(Computed("cost", "computed", (made,), verdict, {"bench": bench}, steps_table(bench)))
+
+
+def steps_table(bench: JsonValue) -> Table:
+    """Time and memory of a training step in every way, of what the benchmark found."""
+    assert isinstance(bench, dict)
+    networks = bench["networks"]
+    assert isinstance(networks, list)
+    network = networks[0]
+    assert isinstance(network, dict)
+    times, megabytes = network["milliseconds"], network.get("megabytes") or {}
+    assert isinstance(times, dict)
+    assert isinstance(megabytes, dict)
+    fastest = float(str(times[str(network["plain"])]))
+    rows = []
+    for way, value in times.items():
+        if not way.startswith("prediction"):
+            taken, memory = float(str(value)), megabytes.get(way)
+            shown = "–" if memory is None else f"{float(str(memory)):.0f}"
+            rows.append((way.replace("_", " "), f"{taken:.0f}", f"{taken / fastest:.2f}", shown))
+    size = network["image_size"]
+    note = (
+        f"Medians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images of "
+        f"{size}x{size}, {network['threads']} threads."
+    )
+    return Table(("training", "ms per step", "over the fastest plain loop", "memory, MB"), tuple(rows), note)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -253,16 +298,3 @@ FUNCTIONS: dict[str, Function] = {
     "budgets": budgets,
     "cost": cost,
 }
-
-
-def _plain(value: Any) -> Any:
-    """Make arrays and tuples JSON, and name what JSON has no number for."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -24,12 +24,16 @@ State = Literal["absent", "begun", "finished", "damaged"]
 
 @dataclass
 class Library:
-    """The trainings under ``folder``; ``failures`` are those that could not be trained, by their hash."""
+    """The trainings under ``folder``; ``failures`` are those that could not be trained, by their hash.
+
+    Without ``may_train`` nothing is trained: what is there is measured.
+    """
 
     folder: Path
     jobs: int | None = 1
     say: Callable[[str], None] = lambda message: None
     engine: Engine = local_engine
+    may_train: bool = True
     failures: dict[str, str] = field(default_factory=dict)
     _fingerprints: dict[str, str] = field(default_factory=dict)
 
@@ -68,10 +72,11 @@ class Library:
         for folder in (self.folder, self.folder / ".shadows"):
             wanted = [config for config in bound.values() if self.place(config) == folder]
             self._adopt(wanted, folder)
-            for config in wanted:
+            for config in wanted if self.may_train else ():
                 self._repair(folder / config.digest)
             missing = [c for c in wanted if state_of(folder / c.digest)[0] != "finished"]
-            self._train_all(missing, folder, on_done)
+            if self.may_train:
+                self._train_all(missing, folder, on_done)
 
     def _train_all(self, missing: list[TrainConfig], folder: Path, on_done: Callable[[Run], None]) -> None:
         if not missing:

@@ -1,76 +1,100 @@
-"""The page of the reproduction: paper / measured / preset / verdict, written from the results and nothing else."""
+"""The pages of the reproduction, written from the results and the paragraphs beside them.
+
+One page on top: how many rows agree, a matrix of the paper's claims, the conclusions, one figure. Then a page for
+each experiment.
+"""
 
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
 
 from resperturb.audits import LEARNING_RATES
 from resperturb.files import write_bytes
-from resperturb.paper.reproduce.declarations import EXPERIMENTS
+from resperturb.paper.reproduce.declarations import BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Experiment, Topic
 from resperturb.paper.reproduce.plan import estimate, needs_of, rounds
 from resperturb.paper.reproduce.presets import PRESETS
-from resperturb.paper.reproduce.results import NOT_COMPARED, TOLERANCE, WIDEST
+from resperturb.paper.reproduce.results import (
+    NOT_COMPARED,
+    AnyResult,
+    BudgetRow,
+    Budgets,
+    ClaimFound,
+    Computed,
+    Made,
+    Row,
+    Spread,
+    Table,
+    Theorem,
+    Trained,
+)
+from resperturb.paper.reproduce.verdicts import TOLERANCE, WIDEST, expected_by_chance, in_words, pointing
 
 NOTES = "notes.md"
-_CLAIMS = {
-    "holds": ("holds", "hold"),
-    "fails": ("fails", "fail"),
-    "open": ("is open", "are open"),
-    "not": ("is not measured", "are not measured"),
-}
+CONCLUSION, OPEN_QUESTION, MISSING = "conclusion", "open-question", "missing"
+MATRIX = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
+SIGNS = {"holds": "✓", "fails": "✗", "open": "?", "not measured": "–", "not compared": "–"}
 
-_TOP = f"""# The paper, reproduced
+_TOP = """# The paper, reproduced
 
 Every table and figure of "Deep Learning with Data Privacy via Residual Perturbation" (arXiv:2408.05723), beside
-what this package measures. This page is written by `resperturb reproduce report` from the JSON files in `results/`,
-with the paragraphs of `results/{NOTES}`; no measured number is typed by hand, and none is the paper's.
+what this package measures. Written by `resperturb reproduce report` from the JSON files in `results/`; no measured
+number is typed by hand, and none is the paper's."""
 
-**How to read it.** *Measured* is the mean over seeds ± one standard deviation (each seed has its own quarters of
-the data). With one seed the error is the sampling error of that one training, and *one seed* warns that the luck of
-a training is not in it, nor, on IDC, which patients happened to be in; between seeds that is several times as much.
+_READ = f"""## How to read it
+
+*Measured* is the mean over seeds; each seed has its own quarters of the data, shared by all rows. ± is one standard
+deviation over seeds, or with one seed the sampling error of that one training, which does not know the luck of a
+training nor, on IDC, which patients happened to be in.
+
 A row *agrees* if each printed number differs from the measured mean by at most {TOLERANCE:g} + t e √(1 + 1/n), e
-being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed); where printed AUCs lie within two
-hundredths of one half, as many do, that is easily met. Where that bound is above {WIDEST:g} it is *undecided*: seeds
-differ too much. The *claims* below a table compare rows with each other: they
-*hold* or *fail* if the difference is more than t of its errors, and are *open* otherwise. *At reduced settings* goes
-with everything that is not trained as the paper did: neither agreement nor difference then says much about the paper.
+being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed); where that bound is above
+{WIDEST:g} it is *undecided*. *At reduced settings* goes with everything that is not trained as the paper did.
 
-**Beware of two things.** At preset `cpu` networks are trained for a fraction of the paper's epochs, and DP-SGD, which
-needs the most steps, suffers most: that it classifies badly here says little about it. And noise makes a network
-learn its images less well, which by itself narrows the gap and lowers every AUC. Whether noise protects *beyond* that
-is a question of equal accuracy, which the paper's tables cannot answer; [the audit](audit-results.md) asks it, and
-there early stopping, weight decay and dropout did as well.
+A *claim* compares two rows at the best preset at which both were measured. Their differences are paired by seed: it
+*holds* or *fails* if the mean difference is more than t of its standard errors, and is *open* otherwise. With one
+seed it is *seen once*, and neither.
 
-Our reading where the paper is silent: 200 epochs (IDC: 100, as printed), batches of 128 (the attack network's too),
-no augmentation, and pixels normalised by constants, not by statistics of the images.
+**Presets.** `paper` is the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100), batches of 128, no
+augmentation, pixels normalised by constants. `cpu` is a fraction of that, and DP-SGD, which needs the most steps,
+suffers most from it. A row at preset `paper` replaces the one at `cpu` on these pages; the JSON keeps both.
 
-The first AUC is the paper's attack, whose shadow model is a standard ResNet8. *Adaptive* is the same attack by
-somebody who knows of the noise and trains the shadow with it (or by DP-SGD). *Audit* is the strongest of so many
-attacks of `resperturb audit` (LiRA, RMIA, thresholds; averaged and noiseless queries) on the first seed's training,
-with the 95% interval of that one attack. It was found in hindsight: the best of more attacks is a little larger by
-luck alone, and without shadow models the strong ones cannot be made.
-"""
+**Attacks.** The paper's, whose shadow model is a standard ResNet8; *adaptive*, the same with a shadow model trained
+with the target's noise (or by DP-SGD); and the strongest attack of `resperturb audit` (LiRA, RMIA, thresholds;
+averaged and noiseless draws) on the first seed's training, with the 95% interval of that one attack. The
+strongest is found in hindsight, which makes it a little larger by luck; without shadow models the
+strong attacks cannot be made.
+
+**Noise and memorisation.** Noise makes a network fit its images less well, which by itself narrows the gap and lowers
+every AUC. Whether it protects *beyond* that is a question of equal accuracy, which the paper's tables cannot answer;
+[the audit study](audit-results.md) asks it, and there early stopping, weight decay and dropout did as well."""
 
 
-def write_page(page: Path, results: Path, found: Mapping[str, dict[str, Any]]) -> None:
-    """Write the page from the results and the paragraphs beside them."""
+def write_pages(page: Path, results: Path, found: Mapping[str, AnyResult]) -> list[Path]:
+    """Write the page and beside it, in a folder of its name, one for each experiment that has a result."""
     notes = read_notes(results / NOTES)
-    link = _relative(results, page.parent)
-    parts = [_TOP, _overview(found)]
-    for experiment in EXPERIMENTS:
-        result = found.get(experiment.id)
-        parts.append(f"## {experiment.id}\n\n{experiment.title} ({experiment.place}).")
-        if result is None:
-            command = f"resperturb reproduce run {experiment.id} --preset cpu --results {results.as_posix()}"
-            parts.append(f"Not measured yet: `{command}`.")
-        else:
-            parts.append(_section(result, link, results))
-        if experiment.id in notes:
-            parts.append(notes[experiment.id])
-    parts.append(_costs())
-    write_bytes(page, ("\n\n".join(part.strip() for part in parts) + "\n").encode())
+    folder = page.with_suffix("")
+    parts = [
+        _TOP,
+        _tally(found),
+        _matrix(found),
+        notes.get(CONCLUSION, ""),
+        f"![AUC of the paper, measured, and of the strongest attack]({_relative(results, page.parent)}/forest.png)",
+        notes.get(OPEN_QUESTION, ""),
+        _overview(found, folder.name),
+        _missing(found, notes.get(MISSING, "")),
+        _READ,
+        _costs(),
+    ]
+    _write(page, parts)
+    written = [page]
+    for name, result in found.items():
+        path = folder / f"{name}.md"
+        _write(path, _experiment_page(BY_ID[name], result, path, results, notes.get(name, "")))
+        written.append(path)
+    return written
 
 
 def read_notes(path: Path) -> dict[str, str]:
@@ -85,225 +109,365 @@ def read_notes(path: Path) -> dict[str, str]:
     return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True) if text.strip()}
 
 
-def _overview(found: Mapping[str, dict[str, Any]]) -> str:
-    lines = ["## At a glance", "", "| ID | paper | measured | preset | verdict |", "|---|---|---|---|---|"]
+def _write(path: Path, parts: Iterable[str]) -> None:
+    write_bytes(path, ("\n\n".join(part.strip() for part in parts if part.strip()) + "\n").encode())
+
+
+def _trained(found: Mapping[str, AnyResult]) -> list[Trained]:
+    """The results that count: those of ROC curves have the rows of the sweeps."""
+    return [result for result in found.values() if isinstance(result, Trained) and result.kind != "roc"]
+
+
+def _tally(found: Mapping[str, AnyResult]) -> str:
+    """Count rows and claims, with what qualifies them."""
+    rows: dict[str, tuple[str, bool]] = {}
+    claims: list[ClaimFound] = []
+    for result in _trained(found):
+        claims += result.claims
+        # The rows of the hypotheses are ours: that most of them do not meet the printed one says nothing of it.
+        if BY_ID[result.id].size != "choice" and result.id != "cifar10-tried":
+            for row in result.shown:
+                if row.paper is not None and row.seeds:
+                    reduced = bool(result.data_of(row).reduced)
+                    rows["/".join(row.runs)] = row.verdict.split()[0].rstrip(":"), reduced
+    lines = ["| | all | at the paper's settings | at reduced settings |", "|---|---|---|---|"]
+    for word in ("agrees", "differs", "undecided", "not"):
+        counts = [sum(verdict == word and reduced in kinds for verdict, reduced in rows.values()) for kinds in _KINDS]
+        if counts[0]:
+            label = "not fully measured" if word == "not" else word
+            lines.append(f"| rows with printed numbers: {label} | {' | '.join(map(str, counts))} |")
+    for outcome in ("holds", "fails", "open", "seen once", "not measured"):
+        chosen = [claim for claim in claims if claim.outcome == outcome]
+        counts = [sum(claim.reduced in kinds for claim in chosen) for kinds in _KINDS]
+        if outcome == "not measured":
+            counts = [counts[0], 0, 0]
+        if counts[0]:
+            cells = [str(count) for count in counts]
+            if outcome == "seen once":
+                ways = Counter(map(pointing, chosen))
+                cells[0] += f" ({', '.join(f'{count} {way}' for way, count in sorted(ways.items()))})"
+            lines.append(f"| claims: {outcome} | {' | '.join(cells)} |")
+    tested = sum(claim.outcome in ("holds", "fails", "open") for claim in claims)
+    chance = (
+        f"{tested} claims were tested over several seeds. At 95%, chance alone would decide about "
+        f"{expected_by_chance(claims):.1f} of them if nothing made any difference."
+    )
+    return "## What came out\n\n" + "\n".join(lines) + (f"\n\n{chance}" if tested else "")
+
+
+_KINDS: tuple[tuple[bool, ...], ...] = ((False, True), (False,), (True,))
+
+
+def _matrix(found: Mapping[str, AnyResult]) -> str:
+    """The claims of the tables by data set, each with what qualifies it."""
+    tables = [(name, found.get(name)) for name in MATRIX]
+    shown = [(name, result) for name, result in tables if isinstance(result, Trained)]
+    if not shown:
+        return ""
+    heads = [
+        f"{DATA_TITLES[result.rows[0].data]}{' (II)' if name.endswith('multiplicative') else ''}"
+        for name, result in shown
+        if result.rows
+    ]
+    lines = [f"| claim of the paper | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+    for topic in TOPICS:
+        cells = [_sign(result, topic) for _, result in shown if result.rows]
+        lines.append(f"| {topic} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "✓ holds, ✗ fails, ? open, – not claimed or not measured; *seen once* is one training of each row. "
+        "*Reduced* is preset `cpu`, or a subset of the data.",
+    ]
+    return "\n".join(lines)
+
+
+def _sign(result: Trained, topic: Topic) -> str:
+    claim = next((claim for claim in result.claims if claim.topic == topic), None)
+    if claim is None:
+        return "–"
+    sign = f"seen once: {pointing(claim)}" if claim.outcome == "seen once" else SIGNS[claim.outcome]
+    return sign + (" (reduced)" if claim.reduced and sign != "–" else "")
+
+
+def _overview(found: Mapping[str, AnyResult], folder: str) -> str:
+    lines = ["## Every table and figure", "", "| | in the paper | presets | what came out |", "|---|---|---|---|"]
     for experiment in EXPERIMENTS:
         result = found.get(experiment.id)
         if result is None:
-            lines.append(f"| [{experiment.id}](#{experiment.id}) | {experiment.place} | | | not measured yet |")
+            lines.append(f"| {experiment.id} | {experiment.place} | | not measured yet |")
             continue
-        # The rows of the ROC curves are those of the sweeps.
-        rows = [row for row in result.get("rows", ()) if row.get("paper") and result["kind"] != "roc"]
-        if not rows or result.get("claims"):
-            lines.append(
-                f"| [{experiment.id}](#{experiment.id}) | {experiment.place} | see below | "
-                f"{result['preset']} | {_summary(result)} |"
-            )
-        for row in rows:
-            lines.append(
-                f"| [{experiment.id}](#{experiment.id}): {_name(row)} | {_printed(row)} | {_measured(row)} | "
-                f"{result['preset']} | {row['verdict']} |"
-            )
-    lines += ["", "Numbers are AUC of the paper's attack / training accuracy / test accuracy; of `budgets`, epsilon."]
+        presets = ", ".join(made.preset for made in result.made)
+        link = f"[{experiment.id}]({folder}/{experiment.id}.md)"
+        lines.append(f"| {link} | {experiment.place} | {presets} | {_summary(result)} |")
     return "\n".join(lines)
 
 
-def _summary(result: dict[str, Any]) -> str:
-    """Say in one sentence what came out of an experiment as a whole."""
-    if "verdict" in result:
-        return str(result["verdict"])
-    if result["preset"] == "quick":
+def _summary(result: AnyResult) -> str:
+    """Say in one sentence what came out of an experiment, with every qualifier."""
+    if isinstance(result, Computed):
+        return result.verdict
+    if isinstance(result, Budgets):
+        agreeing = sum(row.verdict == "agrees" for row in result.rows)
+        return f"{agreeing} of {len(result.rows)} printed budgets follow from the formulas"
+    if {made.preset for made in result.made} == {"quick"}:
         return NOT_COMPARED
-    if result.get("claims"):
-        verdicts = [str(claim["verdict"]).split()[0] for claim in result["claims"]]
-        if result["claims"][0]["verdict"] == NOT_COMPARED:
-            return NOT_COMPARED
-        counts = [(verdicts.count(word), forms) for word, forms in _CLAIMS.items() if word in verdicts]
-        counted = ", ".join(f"{count} {forms[count > 1]}" for count, forms in counts)
-        return f"of {len(verdicts)} claims {counted}" if len(verdicts) > 1 else f"its claim {_CLAIMS[verdicts[0]][0]}"
-    rows = [row for row in result.get("rows", ()) if "auc" in row["measured"]]
-    if "theorem" in result and rows and result["theorem"]["predicted_gap"]:
-        first, last = (f"{row['measured']['gap']['mean']:.3f}" for row in (rows[0], rows[-1]))
-        predicted = list(result["theorem"]["predicted_gap"].values())[-1]
+    rows = Counter(_head(row.verdict) for row in result.shown if row.paper is not None and row.seeds)
+    parts = [f"{count} {'row' if count == 1 else 'rows'}: {verdict}" for verdict, count in sorted(rows.items())]
+    claims = Counter(in_words(claim) for claim in result.claims)
+    parts += [f"{count} {'claim' if count == 1 else 'claims'}: {words}" for words, count in sorted(claims.items())]
+    if result.theorem is not None and result.theorem.predicted_gap:
+        first, last = (f"{gap.mean:.3f}" for row in (result.shown[0], result.shown[-1]) if (gap := row.measured.gap))
+        predicted = list(result.theorem.predicted_gap.values())[-1]
         return f"the gap is {first} without noise, {last} with the most; by the theorem's factor {predicted:.3f}"
-    if not rows:
-        return "see below"
-    low, high = (choose(rows, key=lambda row: row["measured"]["auc"]["mean"]) for choose in (min, max))
-    return " to ".join(f"AUC {r['measured']['auc']['mean']:.3f} ({r['data']}, {r['name']})" for r in (low, high))
+    if result.kind == "roc" or not parts:
+        means = [found.mean for row in result.shown if (found := row.measured.auc) is not None]
+        parts = [f"AUC {min(means):.3f} to {max(means):.3f}"] if means else ["not measured yet"]
+    reduced = " at reduced settings"
+    if all(reduced in part for part in parts):  # said once for all of them
+        return "at reduced settings: " + "; ".join(part.replace(reduced, "") for part in parts)
+    return "; ".join(parts)
 
 
-def _name(row: dict[str, Any]) -> str:
-    return str(row["name"]) if "measured" in row else f"{row['data']}, {row['name']}"
+def _head(verdict: str) -> str:
+    """A verdict without the numbers that follow it."""
+    return verdict.split(":")[0]
 
 
-def _printed(row: dict[str, Any]) -> str:
-    paper = row["paper"]
-    if "lower" in paper:
-        return f"{paper['epsilon']:.4g}"
-    return " / ".join(_number(paper[key]) for key in ("auc", "train_accuracy", "test_accuracy"))
+def _missing(found: Mapping[str, AnyResult], note: str) -> str:
+    """Which rows of the tables are not there at the paper's settings."""
+    lines = []
+    for name in MATRIX:
+        result = found.get(name)
+        there = {
+            (row.data, row.key): row
+            for row in (result.rows if isinstance(result, Trained) else ())
+            if row.preset == "paper" and row.seeds
+        }
+        lacking = [cell.name for cell in BY_ID[name].cells if (cell.data, cell.key) not in there]
+        partial = [row.name for row in there.values() if row.measured.auc is None]
+        if lacking:
+            lines.append(f"- {name}: {'; '.join(lacking)}.")
+        if partial:
+            lines.append(f"- {name}, trained and not attacked yet: {'; '.join(partial)}.")
+    if not lines and not note:
+        return ""
+    head = "## What is missing\n\nRows of the tables that are not trained at preset `paper`:\n\n"
+    return (head + "\n".join(lines) if lines else "## What is missing") + (f"\n\n{note}" if note else "")
 
 
-def _measured(row: dict[str, Any]) -> str:
-    if "measured" not in row:
-        return f"{row['epsilon']:.4g}"
-    values = (row["measured"].get(key) for key in ("auc", "train_accuracy", "test_accuracy"))
-    return " / ".join("–" if value is None else _number(value["mean"]) for value in values)
+def _experiment_page(experiment: Experiment, result: AnyResult, page: Path, results: Path, note: str) -> list[str]:
+    link = _relative(results, page.parent)
+    parts = [f"# {experiment.id}", f"{experiment.title} ({experiment.place})."]
+    figures = [experiment.id, *(f"{experiment.id}-gamma" for _ in (1,) if experiment.id.startswith("sde-"))]
+    parts += [f"![{experiment.title}]({link}/{name}.png)" for name in figures if (results / f"{name}.png").exists()]
+    if isinstance(result, Trained):
+        parts += _trained_parts(result)
+    elif isinstance(result, Budgets):
+        parts.append(_budgets(result.rows))
+    else:
+        parts.append(f"Verdict: {result.verdict}.")
+        if result.table is not None:
+            parts.append(_shown_table(result.table))
+    parts.append(note)
+    parts.append(_fold("Notes", _notes(experiment, result)))
+    parts.append(_fold("Not measured", _whys(result)))
+    parts.append(_fold("How it was made", [line for made in result.made for line in _provenance(made, experiment)]))
+    parts.append(f"[The numbers]({link}/{experiment.id}.json), [all experiments](../{page.parent.name}.md).")
+    return parts
 
 
-def _section(result: dict[str, Any], link: str, results: Path) -> str:
-    parts = [f"![{result['title']}]({link}/{result['id']}.png)"]
-    parts += [
-        f"![{result['title']}]({link}/{path.stem}.png)"
-        for path in sorted(results.glob(f"{result['id']}-*.png"))
-        if result["kind"] == "function"
-    ]
-    rows = result.get("rows", [])
-    if result["id"] == "budgets":
-        parts.append(_budgets(rows))
-    elif rows and result["kind"] != "roc":
-        parts.append(_rows(rows, with_audit=any(row.get("audit") for row in rows)))
-    if "bench" in result:
-        parts.append(_steps(result["bench"]["networks"][0]))
-    if "theorem" in result:
-        parts.append(_theorem(result["theorem"], rows))
-    if result.get("claims"):
-        parts.append("\n".join(f"- *{claim['verdict']}*: {claim['text']}" for claim in result["claims"]))
-    if "verdict" in result:
-        parts.append(f"Verdict: {result['verdict']}.")
-    notes = [*result["notes"], *_rates(rows)]
-    if notes:
-        parts.append("\n".join(f"- {note}" for note in notes))
-    whys = sorted({why for row in rows for why in _whys(row)})
-    if whys:
-        parts.append("Not measured:\n" + "\n".join(f"- {why}" for why in whys))
-    parts.append(_provenance(result))
-    return "\n\n".join(parts)
+def _trained_parts(result: Trained) -> list[str]:
+    rows = result.shown
+    parts = []
+    if rows and result.kind != "roc":
+        parts.append(_rows(rows))
+    if any(row.measured.averaged_test_accuracy for row in rows):
+        parts.append(_answers(rows))
+    if result.theorem is not None:
+        parts.append(_theorem(result.theorem, rows))
+    if result.claims:
+        parts.append("\n".join(f"- *{in_words(claim)}*: {claim.text}{_difference(claim)}" for claim in result.claims))
+    return parts
 
 
-def _whys(row: dict[str, Any]) -> list[str]:
-    whys = [*row.get("why", ()), *((row.get(key) or {}).get("why") for key in ("audit", "lower"))]
-    return [f"{row['data']}, {row['name']}: {why}" for why in whys if why]
+def _difference(claim: ClaimFound) -> str:
+    if claim.difference is None or claim.interval is None:
+        return ""
+    low, high = claim.interval
+    return f" Difference {claim.difference:+.3f} [{low:+.3f}, {high:+.3f}], preset `{claim.preset}`."
 
 
-def _rates(rows: list[dict[str, Any]]) -> list[str]:
-    """Say where the attack network had to learn more slowly than the paper's."""
-    slower = [
-        f"{', '.join(f'{rate:g}' for rate in row['attack_learning_rates'])} ({row['data']}, {row['name']})"
-        for row in rows
-        if any(rate != LEARNING_RATES[0] for rate in row.get("attack_learning_rates", ()))
-    ]
-    if not slower:
-        return []
-    return [
-        f"At the paper's learning rate of {LEARNING_RATES[0]:g} the attack network ended with the same answer for "
-        f"everybody, or knew less than a threshold, in every start. Its rate is instead {'; '.join(slower)}."
-    ]
-
-
-def _rows(rows: list[dict[str, Any]], with_audit: bool) -> str:
-    heads = ["model", "AUC, paper", "AUC, measured"]
-    heads += ["AUC, adaptive", "AUC, audit (strongest)"] if with_audit else []
+def _rows(rows: Sequence[Row]) -> str:
+    audited = any(row.audit for row in rows)
+    adaptive = any(row.measured.adaptive_auc for row in rows)
+    several = len({row.data for row in rows}) > 1
+    heads = ["model", "preset", "AUC, paper", "AUC, measured"]
+    heads += ["AUC, adaptive"] if adaptive else []
+    heads += ["AUC, audit (strongest)"] if audited else []
     heads += ["train, paper", "train, measured", "test, paper", "test, measured", "seeds", "verdict"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for row in rows:
-        paper, measured = row["paper"] or {}, row["measured"]
-        cells = [row["name"], _number(paper.get("auc")), _spread(measured.get("auc"))]
-        if with_audit:
-            audit = row.get("audit") or {}
-            strongest = (
-                f"{audit['auc']:.3f} [{audit['auc_interval'][0]:.3f}, {audit['auc_interval'][1]:.3f}] "
-                f"({audit['strongest']}; best of {audit['attacks']} attacks, {audit['shadows'] or 'no'} shadows)"
-                if "auc" in audit
-                else "–"
-            )
-            cells += [_spread(measured.get("adaptive_auc")), strongest]
-        for key in ("train_accuracy", "test_accuracy"):
-            cells += [_number(paper.get(key)), _spread(measured.get(key))]
-        cells += [f"{len(row['seeds'])} of {max(len(row['seeds']), row['seeds_wanted'])}", row["verdict"]]
+        paper, measured = row.paper, row.measured
+        name = f"{DATA_TITLES[row.data]}: {row.name}" if several else row.name
+        cells = [name, row.preset, _number(paper.auc if paper else None), _spread(measured.auc)]
+        cells += [_spread(measured.adaptive_auc)] if adaptive else []
+        cells += [_audit(row)] if audited else []
+        cells += [_number(paper.train_accuracy if paper else None), _spread(measured.train_accuracy)]
+        cells += [_number(paper.test_accuracy if paper else None), _spread(measured.test_accuracy)]
+        cells += [f"{len(row.seeds)} of {max(len(row.seeds), row.seeds_wanted)}", row.verdict]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _budgets(rows: list[dict[str, Any]]) -> str:
-    heads = ["training", "printed", "the formula gives", "exact", "lower bound, printed", "by the paper's attack",
-             "by our audit", "verdict"]  # fmt: skip
+def _audit(row: Row) -> str:
+    audit = row.audit
+    if audit is None:
+        return "–"
+    low, high = audit.auc_interval
+    return (
+        f"{audit.auc:.3f} [{low:.3f}, {high:.3f}] ({audit.strongest}; best of {audit.attacks} attacks, "
+        f"{audit.shadows or 'no'} shadows)"
+    )
+
+
+def _answers(rows: Sequence[Row]) -> str:
+    """Accuracies with the noise drawn once, averaged, and switched off."""
+    lines = [
+        "| model | train / test, one draw | train / test, averaged | train / test, noiseless |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        pairs = [
+            tuple(row.measured.of(f"{way}{part}_accuracy") for part in ("train", "test"))
+            for way in ("", "averaged_", "noiseless_")
+        ]
+        cells = [" / ".join(_number(found.mean if found else None) for found in pair) for pair in pairs]
+        lines.append(f"| {row.name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _budgets(rows: Sequence[BudgetRow]) -> str:
+    heads = ("training", "printed", "the formula gives", "exact", "lower bound, printed", "by the paper's attack",
+             "by our audit", "verdict")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for row in rows:
-        lower = row["lower"]
-        attack, audit = lower.get("paper_attack"), lower.get("audit")
+        shown = [
+            "–" if found is None else "refused" if found.refusal else f"{found.epsilon:.3g} (preset {row.preset})"
+            for found in (row.paper_attack, row.audit)
+        ]
         cells = [
-            f"{row['data']}: {row['name']}",
-            f"{row['paper']['epsilon']:.4g}",
-            f"{row['epsilon']:.4g}",
-            f"{row['epsilon_exact']:.4g}" if "epsilon_exact" in row else "–",
-            f"{row['paper']['lower']:.4g}",
-            f"{attack['epsilon']:.3g}" if attack else "–",
-            "–" if audit is None else (f"{audit['epsilon']:.3g}" if not audit.get("refusal") else "refused"),
-            row["verdict"],
+            f"{row.data}: {row.name}",
+            f"{row.printed:.4g}",
+            f"{row.epsilon:.4g}",
+            "–" if row.epsilon_exact is None else f"{row.epsilon_exact:.4g}",
+            f"{row.printed_lower:.4g}",
+            *shown,
+            row.verdict,
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    more = [
-        f"- {row['data']}, {row['name']}: Theorem 1 gives the printed epsilon if R were at most "
-        f"{row['bound_for_the_printed_epsilon']['radius']:.3g} and G at most "
-        f"{row['bound_for_the_printed_epsilon']['blocks']:.3g}, not 30. {row['setting']}"
-        for row in rows
-        if "bound_for_the_printed_epsilon" in row
-    ]
-    more += [f"- {row['data']}, {row['name']}: {row['setting']}" for row in rows if "epsilon_exact" not in row]
+    more = []
+    for row in rows:
+        needed = (
+            f"Theorem 1 gives the printed epsilon if R were at most {row.radius_needed:.3g} and G at most "
+            f"{row.bound_needed:.3g}, not 30. "
+            if row.radius_needed is not None
+            else ""
+        )
+        more.append(f"- {row.data}, {row.name}: {needed}{row.setting}")
     assumed: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        key = (f"It protects {row['protects']}", *row["assumptions"])
-        assumed.setdefault(key, []).append(f"{row['data']}, {row['name']}")
-    for statements, names in assumed.items():
-        more.append(f"- What the epsilon of {' and '.join(names)} assumes. {' '.join(statements)}")
-    return "\n".join([*lines, "", *more])
+        assumed.setdefault((f"It protects {row.protects}", *row.assumptions), []).append(f"{row.data}, {row.name}")
+    items = [
+        f"What the epsilon of {' and '.join(names)} assumes. {' '.join(said)}" for said, names in assumed.items()
+    ]
+    return "\n".join([*lines, "", *more]) + "\n\n" + _fold("Assumptions", items)
 
 
-def _theorem(theorem: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+def _theorem(theorem: Theorem, rows: Sequence[Row]) -> str:
     lines = ["| gamma | R(G)/R(F) | predicted gap | measured gap |", "|---|---|---|---|"]
-    predicted = theorem["predicted_gap"] or {}
-    measured = {f"{row['gamma'] or 0:g}": row["measured"].get("gap") for row in rows}
-    for gamma, ratio in theorem["ratios"].items():
+    predicted = theorem.predicted_gap or {}
+    measured = {f"{row.gamma:g}": row.measured.gap for row in rows}
+    for gamma, ratio in theorem.ratios.items():
         lines.append(f"| {gamma} | {ratio:.3f} | {_number(predicted.get(gamma))} | {_spread(measured.get(gamma))} |")
-    return "\n".join(lines) + f"\n\nThe bound itself is {theorem['verdict']}"
+    return "\n".join(lines) + f"\n\nThe bound itself is {theorem.verdict}"
 
 
-def _steps(network: dict[str, Any]) -> str:
-    """Time and memory of a training step in every way."""
-    plain = network["milliseconds"][network["plain"]]
-    lines = ["| training | a step, ms | over the fastest plain loop | memory, MB |", "|---|---|---|---|"]
-    for way, time in network["milliseconds"].items():
-        if not way.startswith("prediction"):
-            memory = network.get("megabytes", {}).get(way)
-            megabytes = "–" if memory is None else f"{memory:.0f}"
-            lines.append(f"| {way.replace('_', ' ')} | {time:.0f} | {time / plain:.2f} | {megabytes} |")
-    size = network["image_size"]
-    return "\n".join(lines) + (
-        f"\n\nMedians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images "
-        f"of {size}x{size}, {network['threads']} threads; [speed](speed.md) has more."
+def _shown_table(table: Table) -> str:
+    lines = [f"| {' | '.join(table.heads)} |", f"|{'---|' * len(table.heads)}"]
+    lines += [f"| {' | '.join(row)} |" for row in table.rows]
+    return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "")
+
+
+def _notes(experiment: Experiment, result: AnyResult) -> list[str]:
+    rows = result.shown if isinstance(result, Trained) else ()
+    slower = [
+        f"{', '.join(f'{rate:g}' for rate in row.attack_learning_rates)} ({row.data}, {row.name})"
+        for row in rows
+        if any(rate != LEARNING_RATES[0] for rate in row.attack_learning_rates)
+    ]
+    rates = (
+        f"At the paper's learning rate of {LEARNING_RATES[0]:g} the attack network gave the same answer for every "
+        f"record, or did worse than a threshold, in every start. Its rate is instead {'; '.join(slower)}."
+    )
+    memorised = [
+        f"{row.data}, {row.name}, preset {row.preset}: training accuracy 1.000 after {row.memorised_after} epochs."
+        for row in rows
+        if row.memorised_after is not None
+    ]
+    return [*experiment.notes, *([rates] if slower else []), *memorised]
+
+
+def _whys(result: AnyResult) -> list[str]:
+    if isinstance(result, Computed):
+        return []
+    if isinstance(result, Budgets):
+        return [f"{row.data}, {row.name}: {row.why}" for row in result.rows if row.why]
+    return sorted(
+        {
+            f"{row.data}, {row.name}: {why}"
+            for row in result.shown
+            for why in (*row.why, *((row.audit_why,) if row.audit_why else ()))
+        }
     )
 
 
-def _provenance(result: dict[str, Any]) -> str:
-    made = result["environment"]
-    computed = result["kind"] == "function" and result["preset"] != "quick"
-    parts = [f"Preset {result['preset']}: " + ("nothing is trained" if computed else result["preset_means"])]
-    for data in result.get("data", ()):
-        groups = f", {data['groups']} patients kept apart" if data["groups"] else ""
-        reduced = f"; {data['reduced']}" if data["reduced"] and not computed else ""
+def _provenance(made: Made, experiment: Experiment) -> list[str]:
+    parts = [f"Preset {made.preset}: {made.about if experiment.cells else 'nothing is trained'}"]
+    for data in made.data:
+        groups = f", {data.groups} patients kept apart" if data.groups else ""
+        reduced = f"; {data.reduced}" if data.reduced and experiment.cells else ""
         parts.append(
-            f"{data['shown']} (fingerprint {data['fingerprint']}): {data['training_images']:,} training images, "
-            f"{data['a_quarter']:,} to a quarter, {data['test_images']:,} test images{groups}{reduced}"
+            f"{data.shown} (fingerprint {data.fingerprint}): {data.training_images:,} training images, "
+            f"{data.a_quarter:,} per quarter, {data.test_images:,} test images{groups}{reduced}"
         )
-    if "trainings" in result:
-        parts.append(f"{result['trainings']} trainings of {result['seconds'] / 3600:.2f} hours in all")
-    elif "seconds" in result:
-        parts.append(f"{result['seconds']:.0f} seconds")
+    if made.trainings:
+        parts.append(f"{made.trainings} trainings of {made.seconds / 3600:.2f} hours in all")
+    elif made.seconds:
+        parts.append(f"{made.seconds:.0f} seconds")
+    with_what = made.environment
     parts.append(
-        f"resperturb {made['resperturb']}, torch {made['torch']}, Python {made['python']}, {made['machine']}, "
-        f"{made['made'][:10]}"
+        f"resperturb {with_what['resperturb']}, torch {with_what['torch']}, Python {with_what['python']}, "
+        f"{with_what['machine']}, {with_what['made'][:10]}"
     )
-    return "<sub>" + ". ".join(parts) + ".</sub>"
+    return [". ".join(parts) + "."]
+
+
+def _fold(title: str, items: Sequence[str]) -> str:
+    """A list that opens when it is asked for; HTML, which every Markdown reader shows."""
+    if not items:
+        return ""
+    listed = "".join(f"<li>{_html(item)}</li>" for item in items)
+    return f"<details><summary>{title}</summary><ul>{listed}</ul></details>"
+
+
+def _html(text: str) -> str:
+    """The emphasis and code of a sentence in HTML.
+
+    >>> _html("*Averaged* by `paper` <b>")
+    '<em>Averaged</em> by <code>paper</code> &lt;b&gt;'
+    """
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", text)
 
 
 def _costs() -> str:
@@ -344,8 +508,8 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _spread(spread: dict[str, Any] | None) -> str:
-    return "–" if spread is None else f"{spread['mean']:.3f} ± {spread['error']:.3f}"
+def _spread(found: Spread | None) -> str:
+    return "–" if found is None else f"{found.mean:.3f} ± {found.error:.3f}"
 
 
 def _relative(folder: Path, start: Path) -> str:

@@ -124,11 +124,11 @@ def rounds(experiments: Iterable[Experiment], preset: Preset) -> list[list[Unit]
     Whoever stops early has every table, if only from one seed.
     """
     experiments = list(experiments)
-    tables = [e for e in experiments if "audit" in e.attacks]
+    tables = [e for e in experiments if e.size == "table" and e.cells]
     others = [e for e in experiments if e.cells and e not in tables]
     ordered = [
         [Unit(e, 0) for e in tables],
-        [Unit(e, 0, audit=True) for e in tables],
+        [Unit(e, 0, audit=True) for e in tables if "audit" in e.attacks],
         *([Unit(e, seed) for e in tables] for seed in range(1, preset.seeds)),
         [Unit(e, 0) for e in others],
     ]

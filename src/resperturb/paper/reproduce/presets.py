@@ -42,6 +42,7 @@ class Preset:
     about: str
     table: Mapping[str, Scale]
     sweep: Mapping[str, Scale]
+    choice: Mapping[str, Scale]
     seeds: int
     costly_seeds: int
     shadows: int
@@ -51,8 +52,8 @@ class Preset:
     dpsgd_shadows: int | None = None
 
     def scale(self, data: str, size: Size) -> Scale:
-        """How a data set is trained on in tables or in sweeps."""
-        return (self.table if size == "table" else self.sweep)[data]
+        """How a data set is trained on in tables, in sweeps, or to choose between settings."""
+        return {"table": self.table, "sweep": self.sweep, "choice": self.choice}[size][data]
 
     def shadows_of(self, dpsgd: bool) -> int:
         """How many shadow models an audit trains."""
@@ -60,7 +61,7 @@ class Preset:
 
     def seeds_of(self, experiment: Experiment, cell: Cell) -> int:
         """How many trainings a row is the mean of."""
-        if experiment.size == "sweep" or "audit" not in experiment.attacks:
+        if experiment.size != "table":
             return 1
         return self.costly_seeds if cell.variant.dpsgd or cell.variant.networks > 1 else self.seeds
 
@@ -80,6 +81,9 @@ _PAPER = {
 _CIFAR100_ON_TWO_CORES = Scale("cifar100", 20, 20, limit=10_000, batch_size=32)
 _IDC_ON_TWO_CORES = Scale("idc", 40, 40, limit=3_400, batch_size=32, schedule="quarter")
 
+# Whole quarters and the paper's batches, so that only the epochs are missing.
+_CHOICE = {name: replace(scale, epochs=30, dpsgd_epochs=30) for name, scale in _PAPER.items()}
+
 PRESETS = {
     preset.name: preset
     for preset in (
@@ -90,6 +94,7 @@ PRESETS = {
             "so the numbers mean nothing",
             table=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20)),
             sweep=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20)),
+            choice=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20)),
             seeds=2,
             costly_seeds=1,
             shadows=4,
@@ -101,8 +106,8 @@ PRESETS = {
             name="cpu",
             rank=1,
             about="what two cores can do: few epochs, smaller batches, subsets for the sweeps, CIFAR100 and IDC",
-            # Half or a quarter of the paper's batches: so many more steps to learn the images by heart in, which is
-            # what the paper's long trainings do and the first thing that too few epochs lose. CIFAR100 and IDC have
+            # Half or a quarter of the paper's batches: so many more steps to memorise the images in, which is what
+            # the paper's long trainings do and the first thing that too few epochs lose. CIFAR100 and IDC have
             # one scale each, so that their tables and sweeps share trainings.
             table={
                 "mnist": Scale("mnist", 6, 6, batch_size=64),
@@ -115,6 +120,7 @@ PRESETS = {
                 "cifar100": _CIFAR100_ON_TWO_CORES,
                 "idc": _IDC_ON_TWO_CORES,
             },
+            choice=_CHOICE,
             seeds=3,
             costly_seeds=1,
             shadows=4,
@@ -129,6 +135,7 @@ PRESETS = {
             about="the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100) on whole quarters",
             table=_PAPER,
             sweep=_PAPER,
+            choice=_PAPER,
             seeds=3,
             costly_seeds=3,
             shadows=16,
@@ -139,8 +146,8 @@ PRESETS = {
 }
 
 
-def preset_named(name: str, seeds: int | None = None) -> Preset:
-    """Find a preset; ``seeds`` takes so many trainings of every table row instead of its own number.
+def preset_named(name: str, seeds: int | None = None, shadows: int | None = None) -> Preset:
+    """Find a preset; ``seeds`` trainings of every table row and ``shadows`` of an audit replace its own numbers.
 
     >>> preset_named("cpu").scale("cifar10", "table").epochs
     15
@@ -152,7 +159,9 @@ def preset_named(name: str, seeds: int | None = None) -> Preset:
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}; choose quick, cpu or paper.")
     preset = PRESETS[name]
-    return preset if seeds is None else replace(preset, seeds=seeds, costly_seeds=seeds)
+    if seeds is not None:
+        preset = replace(preset, seeds=seeds, costly_seeds=seeds)
+    return preset if shadows is None else replace(preset, shadows=shadows)
 
 
 def reduction(data: str, size: Size, preset: Preset) -> str:

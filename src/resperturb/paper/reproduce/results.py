@@ -1,185 +1,447 @@
-"""What came out: one JSON for each experiment, and how it stands to what the paper printed.
+"""What came out: one JSON for each experiment, whose rows each say at which preset they were measured.
 
-**The rule of a row.** A measured mean *agrees* with a printed number if they differ by no more than
-``TOLERANCE`` + t e sqrt(1 + 1/n), with n seeds and e the error of one measurement: the paper's number is one
-measurement too. A row agrees if all numbers that the paper printed of it agree; it is *undecided* where that bound is
-wider than ``WIDEST``, which says more about the spread than about the paper. Where settings or data are reduced,
-*at reduced settings* goes with it, because neither agreement nor difference then says much about the paper's own.
-
-**The rule of a claim.** That one row is below another *holds* if the difference of the means is larger than t times
-its error, *fails* if it is so in the other direction, and is *open* in between.
-
-t is Student's 97.5% quantile, for differences by Welch's degrees of freedom. Where a row was trained only once it is
-1.96 and *one seed* is added: the error then knows of the records that were sampled, not of the luck of the training.
+A row may be there at several presets; the best of them is shown, the others stay in the file. Rows are compared with
+each other only at the same preset.
 """
 
-import json
-import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-from resperturb.errors import UsageError
-from resperturb.files import write_json
-from resperturb.paper.reproduce.declarations import BY_ID, Experiment
+from pydantic import Discriminator, JsonValue, Tag
+
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import read_json, write_json
+from resperturb.paper.reproduce.declarations import BY_ID, Experiment, Kind, Printed, Topic
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.training import environment
 
-SCHEMA = 1
-TOLERANCE = 0.01
-WIDEST = 0.05
+SCHEMA = 2
 NOT_COMPARED = "smoke test only: no comparison"
-PRINTED = {"auc": "AUC", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+
+Outcome = Literal["holds", "fails", "open", "seen once", "not measured", "not compared"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over seeds: its mean and how far a single measurement of it is off.
+
+    ``error`` is the standard deviation over seeds, or with one seed the sampling error of that measurement.
+    ``seeds`` says which seed each value is of; it is empty where that is not known.
+    """
+
+    mean: float
+    error: float
+    values: tuple[float, ...]
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What was measured of a row; None where it was not.
+
+    ``averaged`` is the accuracy of the mean of several draws of the noise, ``noiseless`` with the noise switched off.
+    """
+
+    auc: Spread | None = None
+    adaptive_auc: Spread | None = None
+    train_accuracy: Spread | None = None
+    test_accuracy: Spread | None = None
+    gap: Spread | None = None
+    averaged_train_accuracy: Spread | None = None
+    averaged_test_accuracy: Spread | None = None
+    noiseless_train_accuracy: Spread | None = None
+    noiseless_test_accuracy: Spread | None = None
+
+    def of(self, metric: str) -> Spread | None:
+        """The number of a metric."""
+        found: Spread | None = getattr(self, metric)
+        return found
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What the paper's attack does at one threshold; no precision where it calls nobody a member."""
+
+    threshold: float
+    precision: float | None
+    recall: float
+
+
+@dataclass(frozen=True)
+class Roc:
+    """A ROC curve in a few points."""
+
+    fpr: tuple[float, ...]
+    tpr: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class AuditSummary:
+    """The strongest of the audit's attacks on a row's first training, and the epsilon that the audit bounds.
+
+    It is the best of ``attacks`` in hindsight, so its AUC is a little too high.
+    """
+
+    attacks: int
+    shadows: int
+    draws: tuple[int, ...]
+    strongest: str
+    auc: float
+    auc_interval: tuple[float, float]
+    tpr_at_1_percent_fpr: float | None
+    epsilon_lower: float
+    confidence: float
+    delta: float
+    epsilon_upper: float
+    verdict: str
+    design: str | None = None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class ProvenEpsilon:
+    """The epsilon that the training of a row guarantees."""
+
+    epsilon: float
+    delta: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of an experiment at one preset.
+
+    ``trained`` are the trainings it rests on by their hash, with their seconds; ``verdict`` is how it stands to the
+    printed numbers; ``memorised_after`` is the first epoch of the first seed with a training accuracy of 1.000.
+    """
+
+    key: str
+    name: str
+    data: str
+    preset: str
+    networks: int
+    strategy: str
+    gamma: float
+    paper: Printed | None
+    measured: Numbers
+    seeds: tuple[int, ...]
+    seeds_wanted: int
+    runs: tuple[str, ...]
+    verdict: str
+    input_noise: bool = True
+    epochs: int | None = None
+    memorised_after: int | None = None
+    why: tuple[str, ...] = ()
+    audit: AuditSummary | None = None
+    audit_why: str | None = None
+    thresholds: tuple[Threshold, ...] = ()
+    roc: Roc | None = None
+    attack_learning_rates: tuple[float, ...] = ()
+    proven: ProvenEpsilon | None = None
+    trained: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> tuple[int, int]:
+        """How many seeds and audits it has."""
+        return len(self.seeds), int(self.audit is not None)
+
+
+@dataclass(frozen=True)
+class DataUsed:
+    """On which images the rows of a preset were trained, and how far that is from the paper's settings."""
+
+    name: str
+    shown: str
+    spec: str
+    fingerprint: str
+    training_images: int
+    a_quarter: int
+    test_images: int
+    classes: int
+    groups: int | None
+    epochs: int
+    dpsgd_epochs: int
+    batch_size: int
+    dpsgd_batch_size: int
+    reduced: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """With what the rows of one preset were made."""
+
+    preset: str
+    environment: dict[str, str]
+    data: tuple[DataUsed, ...] = ()
+    trainings: int = 0
+    seconds: float = 0.0
+
+    @property
+    def about(self) -> str:
+        """What the preset means."""
+        return PRESETS[self.preset].about
+
+
+@dataclass(frozen=True)
+class ClaimFound:
+    """How a claim of the paper came out, at the best preset at which both of its rows were measured.
+
+    ``difference`` is how far the claim's higher row is above its lower one, ``interval`` its 95% interval: over
+    ``seeds`` pairs of trainings on the same quarters, or of one training from its sampling error alone.
+    """
+
+    text: str
+    metric: str
+    data: str
+    lower: str
+    higher: str
+    outcome: Outcome
+    topic: Topic | None = None
+    preset: str | None = None
+    reduced: bool = False
+    seeds: int = 0
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """Theorem 3's factor by gamma, and the gap that it would predict from the measured one without noise."""
+
+    power: float
+    time: float
+    ratios: dict[str, float]
+    predicted_gap: dict[str, float] | None
+    verdict: str
+    assumptions: tuple[str, ...]
+    bounds: JsonValue = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a lower bound on epsilon says, and by which method it was found."""
+
+    epsilon: float
+    confidence: float
+    method: str
+    assumptions: tuple[str, ...] = ()
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class BudgetRow:
+    """A printed budget beside what the formula gives, and what attacks on our model of that row show.
+
+    ``radius_needed`` and ``bound_needed`` are how small R and G would have to be for the printed epsilon.
+    """
+
+    data: str
+    name: str
+    printed: float
+    printed_lower: float
+    epsilon: float
+    setting: str
+    protects: str
+    assumptions: tuple[str, ...]
+    verdict: str
+    epsilon_exact: float | None = None
+    epsilon_from_blocks: float | None = None
+    radius_needed: float | None = None
+    bound_needed: float | None = None
+    preset: str | None = None
+    paper_attack: Shown | None = None
+    audit: Shown | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page that needs no more than to be shown."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of an experiment whose rows are trained."""
+
+    id: str
+    kind: Kind
+    made: tuple[Made, ...]
+    rows: tuple[Row, ...]
+    claims: tuple[ClaimFound, ...] = ()
+    theorem: Theorem | None = None
+    schema: int = SCHEMA
+
+    def made_at(self, preset: str) -> Made:
+        """With what the rows of a preset were made."""
+        return next(made for made in self.made if made.preset == preset)
+
+    def data_of(self, row: Row) -> DataUsed:
+        """The images that a row was trained on."""
+        return next(data for data in self.made_at(row.preset).data if data.name == row.data)
+
+    @property
+    def shown(self) -> tuple[Row, ...]:
+        """Each row once, at the best preset at which it was measured, in the order of the declaration."""
+        there = {(row.data, row.key) for row in self.rows}
+        declared = dict.fromkeys((cell.data, cell.key) for cell in BY_ID[self.id].cells)
+        return tuple(at_best(self.rows, *place) for place in declared if place in there)
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The result of the remark on the privacy budget."""
+
+    id: str
+    kind: Literal["budgets"]
+    made: tuple[Made, ...]
+    rows: tuple[BudgetRow, ...]
+    delta: float
+    radius_and_bound: float
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The result of an experiment that needs no training; ``numbers`` are whatever it found."""
+
+    id: str
+    kind: Literal["computed"]
+    made: tuple[Made, ...]
+    verdict: str
+    numbers: dict[str, JsonValue]
+    table: Table | None = None
+    schema: int = SCHEMA
+
+
+def _tag(value: object) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if kind in ("budgets", "computed") else "trained"
+
+
+Result = Annotated[
+    Annotated[Trained, Tag("trained")] | Annotated[Budgets, Tag("budgets")] | Annotated[Computed, Tag("computed")],
+    Discriminator(_tag),
+]
+AnyResult = Trained | Budgets | Computed
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """A result as it is kept, and whatever else it takes to draw it."""
 
-    result: dict[str, Any]
-    drawable: Any = None
+    result: AnyResult
+    drawable: object = None
 
 
-def heading(experiment: Experiment, preset: Preset) -> dict[str, Any]:
-    """Say what every result begins with."""
-    return {
-        "schema": SCHEMA,
-        "id": experiment.id,
-        "title": experiment.title,
-        "place": experiment.place,
-        "kind": experiment.kind,
-        "preset": preset.name,
-        "preset_means": preset.about,
-        "notes": list(experiment.notes),
-        "environment": environment(),
-    }
+def made_now(preset: Preset, data: Sequence[DataUsed] = (), trainings: int = 0, seconds: float = 0.0) -> Made:
+    """Say with what a result is being made."""
+    return Made(preset.name, environment(), tuple(data), trainings, seconds)
 
 
-def verdict(paper: dict[str, float | None] | None, measured: dict[str, Any], preset: str, reduced: bool) -> str:
-    """Say how a measured row stands to the printed one.
+def at_best(rows: Iterable[Row], data: str, key: str) -> Row:
+    """The row at the best preset at which it was measured; one that was not measured only if there is no other."""
+    found = [row for row in rows if (row.data, row.key) == (data, key)]
+    return max(found, key=lambda row: (bool(row.seeds), PRESETS[row.preset].rank))
 
-    >>> one = {"mean": 0.6, "error": 0.005, "values": [0.6, 0.6, 0.6]}
-    >>> verdict({"auc": 0.61}, {"auc": one}, "paper", False), verdict({"auc": 0.7}, {"auc": one}, "paper", False)
-    ('agrees', 'differs: AUC 0.600 against 0.700')
-    >>> verdict({"auc": 0.61}, {"auc": {**one, "values": [0.6]}}, "cpu", True)
-    'agrees at reduced settings (one seed)'
-    >>> verdict({"auc": 0.61}, {"auc": {**one, "error": 0.05}}, "paper", False)
-    'undecided: only a difference of more than 0.26 in AUC would have been seen'
+
+def merged(present: Trained | None, new: Trained, experiment: Experiment) -> Trained:
+    """Add new rows to those that are there, and judge the claims of the experiment again.
+
+    A row replaces the one of the same preset, unless that one has more seeds or audits at the same settings. Rows of
+    other presets stay. Rows that nothing is known of, and those that the experiment no longer declares, are dropped.
     """
-    if preset == "quick":
-        return NOT_COMPARED
-    printed = {key: value for key, value in (paper or {}).items() if value is not None}
-    if not printed:
-        return "the paper prints no number"
-    missing = [PRINTED[key] for key in printed if measured.get(key) is None]
-    if missing:
-        return f"not measured: {', '.join(missing)}"
-    off = [
-        f"{PRINTED[key]} {measured[key]['mean']:.3f} against {value:.3f}"
-        for key, value in printed.items()
-        if abs(measured[key]["mean"] - value) > tolerance(measured[key])
-    ]
-    words = _circumstances(reduced, *(measured[key] for key in printed))
-    if off:
-        return f"differs{words}: {', '.join(off)}"
-    tolerances = {PRINTED[key]: tolerance(measured[key]) for key in printed}
-    vague = [f"{within:.2f} in {name}" for name, within in tolerances.items() if within > WIDEST]
-    if vague:
-        return f"undecided{words}: only a difference of more than {', '.join(vague)} would have been seen"
-    return f"agrees{words}"
+    from resperturb.paper.reproduce.verdicts import judged
+
+    new = replace(new, rows=tuple(row for row in new.rows if row.seeds or row.why))
+    if present is None:
+        return replace(new, claims=judged(experiment, new))
+    declared = [(cell.data, cell.key) for cell in experiment.cells]
+    rows = {(row.data, row.key, row.preset): row for row in present.rows if (row.data, row.key) in declared}
+    added: dict[str, float] = {}
+    for row in new.rows:
+        place = (row.data, row.key, row.preset)
+        known = rows.get(place)
+        if known is not None and _has_more(present, known, new, row):
+            continue
+        added |= {run: seconds for run, seconds in row.trained.items() if known is None or run not in known.trained}
+        rows[place] = row
+    order = {place: number for number, place in enumerate(declared)}
+    kept = sorted(rows.values(), key=lambda row: (order[row.data, row.key], PRESETS[row.preset].rank))
+    made = {m.preset: m for m in present.made if any(row.preset == m.preset for row in kept)}
+    for fresh in new.made:
+        before = made.get(fresh.preset)
+        if before is not None and before.data:
+            data = {used.name: used for used in (*before.data, *fresh.data)}
+            total = before.trainings + len(added), before.seconds + sum(added.values())
+            fresh = replace(fresh, data=tuple(data.values()), trainings=total[0], seconds=total[1])
+        made[fresh.preset] = fresh
+    ordered = tuple(sorted(made.values(), key=lambda m: PRESETS[m.preset].rank))
+    whole = replace(new, made=ordered, rows=tuple(kept), theorem=new.theorem or present.theorem)
+    return replace(whole, claims=judged(experiment, whole))
 
 
-def tolerance(spread: dict[str, Any]) -> float:
-    """By how much a printed number may differ from a measured mean and still agree.
-
-    >>> [round(tolerance({"error": 0.01, "values": values}), 4) for values in ([0.5], [0.5, 0.5, 0.5])]
-    [0.0377, 0.0597]
-    """
-    seeds = len(spread["values"])
-    return TOLERANCE + _quantile(seeds - 1) * float(spread["error"]) * math.sqrt(1 + 1 / seeds)
-
-
-def claim_verdict(lower: dict[str, Any] | None, higher: dict[str, Any] | None, reduced: bool) -> str:
-    """Say whether the one is below the other.
-
-    >>> low, high = ({"mean": m, "error": 0.01, "values": [m, m, m]} for m in (0.5, 0.7))
-    >>> [claim_verdict(*pair, False) for pair in ((low, high), (high, low), (low, low), (low, None))]
-    ['holds', 'fails', 'open', 'not measured']
-    >>> claim_verdict(low, {**high, "values": [0.7]}, True)
-    'holds at reduced settings (one seed)'
-    """
-    if lower is None or higher is None:
-        return "not measured"
-    variances = [float(s["error"]) ** 2 / len(s["values"]) for s in (lower, higher)]
-    several = [
-        (v, len(s["values"]) - 1) for v, s in zip(variances, (lower, higher), strict=True) if len(s["values"]) > 1
-    ]
-    freedom = sum(variances) ** 2 / sum(v**2 / n for v, n in several) if any(v for v, _ in several) else 0.0
-    difference = higher["mean"] - lower["mean"]
-    words = _circumstances(reduced, lower, higher)
-    if abs(difference) <= _quantile(freedom) * math.sqrt(sum(variances)):
-        return "open" + words
-    return ("holds" if difference > 0 else "fails") + words
-
-
-def _quantile(freedom: float) -> float:
-    """Student's 97.5% quantile; that of the normal distribution for the sampling error of one training."""
-    from scipy.stats import norm, t
-
-    return float(t.ppf(0.975, freedom) if freedom > 0 else norm.ppf(0.975))
-
-
-def _circumstances(reduced: bool, *spreads: dict[str, Any]) -> str:
-    once = any(len(spread["values"]) == 1 for spread in spreads)
-    return (" at reduced settings" if reduced else "") + (" (one seed)" if once else "")
-
-
-def save(folder: Path, result: dict[str, Any]) -> Path:
-    """Keep a result; one of a better preset is not overwritten by one of a lesser."""
-    path = folder / f"{result['id']}.json"
-    refuse_downgrade(folder, result["id"], result["preset"])
-    write_json(path, result)
-    return path
-
-
-def has_more(folder: Path, result: dict[str, Any]) -> bool:
-    """Whether the result that is there was made at the same settings and has more seeds or audits than this one."""
-    present = load(folder, result["id"])
-    if present is None or present["preset"] != result["preset"] or _sizes(present) != _sizes(result):
+def _has_more(present: Trained, known: Row, new: Trained, row: Row) -> bool:
+    if present.data_of(known).reduced != new.data_of(row).reduced:
         return False
-    return any(ours < theirs for ours, theirs in zip(_evidence(result), _evidence(present), strict=True))
+    return any(ours < theirs for ours, theirs in zip(row.evidence, known.evidence, strict=True))
 
 
-def _sizes(result: dict[str, Any]) -> list[Any]:
-    return [data["reduced"] for data in result.get("data", ())]
+def save(folder: Path, result: AnyResult) -> AnyResult:
+    """Keep a result together with what is there already, and return the whole."""
+    experiment = BY_ID[result.id]
+    refuse_smoke_test(folder, experiment.id, result.made[-1].preset)
+    present = load(folder, experiment.id)
+    if isinstance(result, Trained):
+        result = merged(present if isinstance(present, Trained) else None, result, experiment)
+    elif present is not None and best_preset(present) > best_preset(result):
+        return present
+    elif isinstance(result, Budgets) and isinstance(present, Budgets):
+        result = replace(result, rows=tuple(map(_with_bounds, result.rows, present.rows)))
+    write_json(folder / f"{result.id}.json", result)
+    return result
 
 
-def _evidence(result: dict[str, Any]) -> tuple[int, int]:
-    rows = result.get("rows", ())
-    return sum(len(row.get("seeds", ())) for row in rows), sum("auc" in (row.get("audit") or {}) for row in rows)
+def _with_bounds(row: BudgetRow, present: BudgetRow) -> BudgetRow:
+    """Keep the lower bounds that were measured before where there are none now."""
+    if row.preset is not None or present.preset is None:
+        return row
+    return replace(
+        row, preset=present.preset, paper_attack=present.paper_attack, audit=present.audit, why=present.why
+    )
 
 
-def refuse_downgrade(folder: Path, experiment: str, preset: str) -> None:
-    """Refuse to replace a result by one of a lesser preset."""
+def best_preset(result: AnyResult) -> int:
+    """The rank of the best preset of a result."""
+    return max(PRESETS[made.preset].rank for made in result.made)
+
+
+def refuse_smoke_test(folder: Path, experiment: str, preset: str) -> None:
+    """Refuse to put numbers that mean nothing among those that do."""
     present = load(folder, experiment)
-    if present is not None and PRESETS[present["preset"]].rank > PRESETS[preset].rank:
+    if preset == "quick" and present is not None and best_preset(present) > PRESETS[preset].rank:
         raise UsageError(
-            f"{folder / experiment}.json is a result of preset {present['preset']}, which is better than {preset}; "
-            "choose another --results folder, or delete it."
+            f"{folder / experiment}.json has better rows than those of preset quick, which mean nothing; choose "
+            "another --results folder, or delete it."
         )
 
 
-def load(folder: Path, experiment: str) -> dict[str, Any] | None:
+def load(folder: Path, experiment: str) -> AnyResult | None:
     """Read a result; None if there is none, or it is damaged or of another version of this program."""
     try:
-        content = json.loads((folder / f"{experiment}.json").read_text())
-    except (OSError, ValueError):
+        found: AnyResult = read_json(Result, folder / f"{experiment}.json")  # type: ignore[arg-type]
+    except ResperturbError:
         return None
-    whole = isinstance(content, dict) and content.get("schema") == SCHEMA and content.get("preset") in PRESETS
-    return content if whole and content.keys() >= {"id", "title", "kind", "notes", "environment"} else None
+    whole = found.schema == SCHEMA and found.id == experiment and all(made.preset in PRESETS for made in found.made)
+    return found if whole and found.made else None
 
 
-def load_all(folder: Path) -> dict[str, dict[str, Any]]:
+def load_all(folder: Path) -> dict[str, AnyResult]:
     """Read every result in a folder, by the ID of its experiment."""
     found = {name: load(folder, name) for name in BY_ID}
     return {name: result for name, result in found.items() if result is not None}

@@ -7,23 +7,23 @@ goes on from there.
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from resperturb.audits import shadow_config
 from resperturb.data import DATA_VARIABLE, SAMPLE, SHORT_FORMS
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.paper.reproduce.declarations import Cell, Experiment
+from resperturb.paper.reproduce.declarations import BY_ID, Cell, Experiment
 from resperturb.paper.reproduce.functions import FUNCTIONS, theorem3
 from resperturb.paper.reproduce.library import Library
 from resperturb.paper.reproduce.measures import (
+    Answers,
+    AttackFound,
     accuracy_error,
-    auc_error,
     describe_data,
+    measure_answers,
     measure_attack,
     measure_audit,
-    spread,
 )
 from resperturb.paper.reproduce.plan import (
     Unit,
@@ -35,7 +35,19 @@ from resperturb.paper.reproduce.plan import (
     target_config,
 )
 from resperturb.paper.reproduce.presets import PRESETS, Preset
-from resperturb.paper.reproduce.results import NOT_COMPARED, Measured, claim_verdict, heading, verdict
+from resperturb.paper.reproduce.results import (
+    AuditSummary,
+    Measured,
+    Numbers,
+    ProvenEpsilon,
+    Roc,
+    Row,
+    Spread,
+    Trained,
+    made_now,
+    merged,
+)
+from resperturb.paper.reproduce.verdicts import row_verdict, spread
 from resperturb.training import DataConfig, Run, TrainConfig, load_inputs
 
 OnResult = Callable[[Experiment, Measured], None]
@@ -47,11 +59,11 @@ def run_experiments(
     """Run experiments; ``on_result`` is told whenever one has more to show than before.
 
     What needs no training comes first, then the tables, then everything else; what is computed from the runs of
-    others comes last.
+    others comes last. A library that may not train measures what is there.
     """
     require_data(experiments, preset)
-    first = [e for e in experiments if e.kind == "function" and e.id not in ("budgets", "cost")]
-    last = [e for e in experiments if e.kind == "function" and e not in first]
+    first = [e for e in experiments if e.kind == "computed" and e.id != "cost"]
+    last = [e for e in experiments if e.kind in ("computed", "budgets") and e not in first]
     for experiment in first:
         library.say(f"{experiment.id}: computing")
         on_result(experiment, FUNCTIONS[experiment.id](preset, library))
@@ -122,78 +134,78 @@ def _configs(unit: Unit, preset: Preset) -> list[TrainConfig]:
     return [config for need in needs_of(unit, preset) for config in (need.target, *need.shadows)]
 
 
+@dataclass(frozen=True)
+class _Seed:
+    """What one training of a row gave."""
+
+    number: int
+    run: Run
+    attacks: dict[str, AttackFound]
+    roc: Roc | None
+    answers: Answers | None
+    used: tuple[Run, ...]
+    why: tuple[str, ...]
+
+
 def measure(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Measure an experiment by the runs that are there: those seeds, and the audit where its shadows are trained."""
     data = {name: describe_data(name, experiment.size, preset) for name in experiment.data}
-    rows = [_row(experiment, cell, preset, library, bool(data[cell.data]["reduced"])) for cell in experiment.cells]
-    by_cell = {(cell.data, cell.variant): row for cell, row in zip(experiment.cells, rows, strict=True)}
-    claims = []
-    for claim in experiment.claims:
-        lower, higher = (by_cell[cell.data, cell.variant] for cell in (claim.lower, claim.higher))
-        found = claim_verdict(
-            lower["measured"].get(claim.metric),
-            higher["measured"].get(claim.metric),
-            reduced=any(data[cell.data]["reduced"] for cell in (claim.lower, claim.higher)),
-        )
-        claims.append(
-            {
-                "text": claim.text,
-                "metric": claim.metric,
-                "lower": lower["name"],
-                "higher": higher["name"],
-                "verdict": NOT_COMPARED if preset.name == "quick" else found,
-            }
-        )
-    used = {run["hash"]: run["seconds"] for row in rows for run in row.pop("runs_used")}
-    result = {
-        **heading(experiment, preset),
-        "data": list(data.values()),
-        "attacks": list(experiment.attacks),
-        "rows": rows,
-        "claims": claims,
-        "trainings": len(used),
-        "seconds": sum(used.values()),
-    }
-    if experiment.kind == "generalisation":
-        result["theorem"] = theorem3(experiment, preset, rows)
-    return Measured(result)
+    rows = tuple(_row(experiment, cell, preset, library, bool(data[cell.data].reduced)) for cell in experiment.cells)
+    used = {run: seconds for row in rows for run, seconds in row.trained.items()}
+    made = made_now(preset, tuple(data.values()), len(used), sum(used.values()))
+    theorem = theorem3(experiment, preset, rows) if experiment.kind == "generalisation" else None
+    result = Trained(experiment.id, experiment.kind, (made,), rows, theorem=theorem)
+    return Measured(merged(None, result, BY_ID.get(experiment.id, experiment)))
 
 
-def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, reduced: bool) -> dict[str, Any]:
+def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, reduced: bool) -> Row:
     every = (_one_seed(experiment, cell, preset, library, seed) for seed in range(preset.seeds_of(experiment, cell)))
     found = [one for one in every if one is not None]
     scale = preset.scale(cell.data, experiment.size)
-    row: dict[str, Any] = {
-        "name": cell.name,
-        "data": cell.data,
-        "networks": cell.variant.networks,
-        "strategy": "dpsgd" if cell.variant.dpsgd else cell.variant.strategy,
-        "gamma": cell.variant.gamma,
-        "paper": None if cell.paper is None else asdict(cell.paper),
-        "seeds": [one["seed"] for one in found],
-        "seeds_wanted": PRESETS[preset.name].seeds_of(experiment, cell),
-        "measured": _spreads(found),
-        "thresholds": found[0]["paper_attack"].get("thresholds") if found else None,
-        "roc": found[0]["paper_attack"].get("roc") if found else None,
-        "attack_learning_rates": sorted({rate for one in found for rate in _learning_rates(one)}),
-        "runs": [one["hash"] for one in found],
-        "why": sorted({why for one in found for why in one["why"]}),
-        "runs_used": [used for one in found for used in one["used"]],
-        "audit": None,
-    }
-    if found and found[0].get("guarantee"):
-        row["epsilon_proven"] = found[0]["guarantee"]
-    failure = library.failure(target_config(cell, scale, 0))
-    if failure:
-        row["why"].append(failure)
+    config = target_config(cell, scale, 0)
+    whys = {why for one in found for why in one.why}
+    if failure := library.failure(config):
+        whys.add(failure)
+    audit, audit_why = None, None
+    shadows: list[Run] = []
     if "audit" in experiment.attacks and found:
-        row["audit"], shadows = _audit(experiment, cell, preset, library)
-        row["runs_used"] += map(_used, shadows)
-    row["why"] = [_elsewhere(why, library) for why in row["why"]]
-    if "why" in (row["audit"] or {}):
-        row["audit"] = {"why": _elsewhere(row["audit"]["why"], library)}
-    row["verdict"] = verdict(row["paper"], row["measured"], preset.name, reduced)
-    return row
+        audit, audit_why, shadows = _audit(experiment, cell, preset, library)
+    measured = _numbers(found)
+    attack = found[0].attacks.get("paper") if found else None
+    proven = found[0].run.result.guarantee if found else None
+    return Row(
+        key=cell.key,
+        name=cell.name,
+        data=cell.data,
+        preset=preset.name,
+        networks=cell.variant.networks,
+        strategy="dpsgd" if cell.variant.dpsgd else cell.variant.strategy,
+        gamma=cell.variant.gamma,
+        paper=cell.paper,
+        measured=measured,
+        seeds=tuple(one.number for one in found),
+        seeds_wanted=PRESETS[preset.name].seeds_of(experiment, cell),
+        runs=tuple(one.run.config.digest for one in found),
+        verdict=row_verdict(cell.paper, measured, preset.name, reduced),
+        input_noise=bool(config.perturbation.get("input_std")),
+        epochs=config.epochs,
+        memorised_after=_memorised_after(found[0].run) if found else None,
+        why=tuple(sorted(_elsewhere(why, library) for why in whys)),
+        audit=audit,
+        audit_why=None if audit_why is None else _elsewhere(audit_why, library),
+        thresholds=() if attack is None else attack.thresholds,
+        roc=found[0].roc if found else None,
+        attack_learning_rates=tuple(
+            sorted({attack.attack_learning_rate for one in found for attack in one.attacks.values()})
+        ),
+        proven=None if proven is None else ProvenEpsilon(proven["epsilon"], proven["delta"], proven["steps"]),
+        trained={run.config.digest: run.result.seconds for one in found for run in (*one.used, *shadows)},
+    )
+
+
+def _memorised_after(run: Run) -> int | None:
+    """The first epoch with a training accuracy of 1.000, if there was one."""
+    return next((line["epoch"] for line in run.metrics() if round(line["train_accuracy"], 3) == 1.0), None)
 
 
 def _elsewhere(why: str, library: Library) -> str:
@@ -201,79 +213,76 @@ def _elsewhere(why: str, library: Library) -> str:
     return why.replace(f"{library.folder}{os.sep}", "")
 
 
-def _one_seed(
-    experiment: Experiment, cell: Cell, preset: Preset, library: Library, seed: int
-) -> dict[str, Any] | None:
+def _one_seed(experiment: Experiment, cell: Cell, preset: Preset, library: Library, seed: int) -> _Seed | None:
     scale = preset.scale(cell.data, experiment.size)
     config = target_config(cell, scale, seed)
     target = library.get(config)
     if target is None:
         return None
-    one: dict[str, Any] = {
-        "seed": seed,
-        "hash": target.config.digest,
-        "result": target.result.to_dict(),
-        "used": [_used(target)],
-        "why": [],
-        "paper_attack": {},
-        "adaptive_attack": {},
-    }
-    if (proven := target.result.guarantee) is not None:
-        one["guarantee"] = {key: proven[key] for key in ("epsilon", "delta", "steps")}
     attackers = {"paper": paper_shadow(cell, scale, seed)}
     if "adaptive" in experiment.attacks:
         attackers["adaptive"] = shadow_config(config, adaptive=True)
+    attacks: dict[str, AttackFound] = {}
+    used, whys, roc = [target], [], None
     for name, shadow_of in attackers.items():
         shadow = library.get(shadow_of)
         if shadow is None:
-            one["why"].append(library.failure(shadow_of) or f"the shadow of the {name} attack is not trained yet")
+            whys.append(library.failure(shadow_of) or f"the shadow of the {name} attack is not trained yet")
             continue
-        one["used"].append(_used(shadow))
-        attack = measure_attack(name, target, shadow)
-        one[f"{name}_attack"] = attack
-        if "why" in attack:
-            one["why"].append(f"{name} attack: {attack['why']}")
-    return one
+        used.append(shadow)
+        try:
+            attacks[name], curve = measure_attack(name, target, shadow)
+        except ResperturbError as error:
+            whys.append(f"{name} attack: {error}")
+            continue
+        roc = curve if name == "paper" else roc
+    answers = measure_answers(target) if experiment.answers else None
+    return _Seed(seed, target, attacks, roc, answers, tuple(used), tuple(whys))
 
 
-def _learning_rates(one: dict[str, Any]) -> list[float]:
-    attacks = (one["paper_attack"], one["adaptive_attack"])
-    return [attack["attack_learning_rate"] for attack in attacks if "attack_learning_rate" in attack]
-
-
-def _used(run: Run) -> dict[str, Any]:
-    return {"hash": run.config.digest, "seconds": run.result.seconds}
-
-
-def _spreads(found: list[dict[str, Any]]) -> dict[str, Any]:
+def _numbers(found: Sequence[_Seed]) -> Numbers:
     if not found:
-        return {}
-    first = found[0]["result"]
-    out: dict[str, Any] = {}
-    for key in ("train_accuracy", "test_accuracy", "gap"):
-        values = [float(one["result"][key]) for one in found]
-        errors = [
-            accuracy_error(float(first["train_accuracy"]), int(first["records"])),
-            accuracy_error(float(first["test_accuracy"]), int(first["test_records"])),
-        ]
-        error = {"train_accuracy": errors[0], "test_accuracy": errors[1], "gap": math.hypot(*errors)}[key]
-        out[key] = spread(values, error).to_dict()
-    for key, attack in (("auc", "paper_attack"), ("adaptive_auc", "adaptive_attack")):
-        made = [one[attack] for one in found if "auc" in one[attack]]
-        if made:
-            out[key] = spread([float(one["auc"]) for one in made], auc_error(made[0])).to_dict()
-    return out
+        return Numbers()
+    first, seeds = found[0].run.result, [one.number for one in found]
+    train_error = accuracy_error(first.train_accuracy, first.records)
+    test_error = accuracy_error(first.test_accuracy, first.test_records)
+
+    def of_attack(name: str) -> Spread | None:
+        made = [(one.attacks[name], one.number) for one in found if name in one.attacks]
+        if not made:
+            return None
+        return spread([attack.auc for attack, _ in made], made[0][0].auc_error, [number for _, number in made])
+
+    def of_answers(key: str) -> Spread | None:
+        values = [float(getattr(one.answers, key)) for one in found if one.answers is not None]
+        error = train_error if "train" in key else test_error
+        return spread(values, error, seeds) if len(values) == len(found) else None
+
+    return Numbers(
+        auc=of_attack("paper"),
+        adaptive_auc=of_attack("adaptive"),
+        train_accuracy=spread([one.run.result.train_accuracy for one in found], train_error, seeds),
+        test_accuracy=spread([one.run.result.test_accuracy for one in found], test_error, seeds),
+        gap=spread([one.run.result.gap for one in found], math.hypot(train_error, test_error), seeds),
+        averaged_train_accuracy=of_answers("averaged_train_accuracy"),
+        averaged_test_accuracy=of_answers("averaged_test_accuracy"),
+        noiseless_train_accuracy=of_answers("noiseless_train_accuracy"),
+        noiseless_test_accuracy=of_answers("noiseless_test_accuracy"),
+    )
 
 
 def _audit(
     experiment: Experiment, cell: Cell, preset: Preset, library: Library
-) -> tuple[dict[str, Any] | None, list[Run]]:
-    """The audit of a row, once its shadows are trained, and these."""
+) -> tuple[AuditSummary | None, str | None, list[Run]]:
+    """The audit of a row once its shadows are trained, or else why there is none; and the shadows."""
     if cell.variant.networks > preset.audit_networks:
-        return {"why": f"an ensemble of {cell.variant.networks} is not audited at preset {preset.name}"}, []
+        return None, f"an ensemble of {cell.variant.networks} is not audited at preset {preset.name}", []
     need = needs(experiment, cell, preset, 0, audit=True)
     target, shadows = library.get(need.target), list(map(library.get, need.shadows))
     trained = [shadow for shadow in shadows if shadow is not None]
     if target is None or len(trained) < len(shadows):
-        return None, []
-    return measure_audit(target, preset), trained
+        return None, None, []
+    try:
+        return measure_audit(target, preset), None, trained
+    except ResperturbError as error:
+        return None, str(error), trained

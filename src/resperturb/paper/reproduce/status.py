@@ -4,13 +4,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from resperturb.paper.reproduce.declarations import Experiment
 from resperturb.paper.reproduce.library import runs_in, state_of
 from resperturb.paper.reproduce.plan import estimate, kind_of, trainings
 from resperturb.paper.reproduce.presets import Preset, reduction
-from resperturb.paper.reproduce.results import load
+from resperturb.paper.reproduce.results import AnyResult, Budgets, Trained, load
 from resperturb.training import Run, TrainConfig
 
 
@@ -23,7 +22,36 @@ class Found:
     seconds: float | None
 
 
-def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, results: Path, jobs: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Line:
+    """How far one experiment is."""
+
+    id: str
+    trainings: int
+    done: int
+    core_seconds_left: float
+    presets: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far all of them are; ``measured_over_planned`` corrects the planned times, by the sort of training."""
+
+    preset: str
+    runs: str
+    results: str
+    experiments: tuple[Line, ...]
+    trainings: int
+    done: int
+    core_seconds_left: float
+    core_seconds_in_all: float
+    jobs: int
+    seconds_left: float
+    measured_over_planned: dict[str, float]
+
+
+def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, results: Path, jobs: int) -> Status:
     """Compare what is wanted with what is there; no data are read, so it answers at once.
 
     The time left is estimated from the measured times of finished trainings of the same sort where there are some.
@@ -35,54 +63,48 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
         wanted = trainings([experiment], preset)
         result = load(results, experiment.id)
         lines.append(
-            {
-                "id": experiment.id,
-                "trainings": len(wanted),
-                "done": sum(_of(config, there).finished for config in wanted),
-                "core_seconds_left": sum(_left(config, there, ratios) for config in wanted),
-                "result": None if result is None else result["preset"],
-                "complete": result is not None and is_complete(experiment, result, preset),
-            }
+            Line(
+                id=experiment.id,
+                trainings=len(wanted),
+                done=sum(_of(config, there).finished for config in wanted),
+                core_seconds_left=sum(_left(config, there, ratios) for config in wanted),
+                presets=() if result is None else tuple(made.preset for made in result.made),
+                complete=result is not None and is_complete(experiment, result, preset),
+            )
         )
     everything = trainings(experiments, preset)
     left = sum(_left(config, there, ratios) for config in everything)
-    return {
-        "preset": preset.name,
-        "runs": str(runs),
-        "results": str(results),
-        "experiments": lines,
-        "trainings": len(everything),
-        "done": sum(_of(config, there).finished for config in everything),
-        "core_seconds_left": left,
-        "core_seconds_in_all": sum(estimate(config) * _ratio(config, ratios) for config in everything),
-        "jobs": jobs,
-        "seconds_left": left / jobs,
-        "measured_over_planned": ratios,
-    }
-
-
-def is_complete(experiment: Experiment, result: dict[str, Any], preset: Preset) -> bool:
-    """Whether a result is of this preset as it is today, with every seed, audit and lower bound that it asks for."""
-    if result["preset"] != preset.name or not _as_planned(experiment, result, preset):
-        return False
-    rows = result.get("rows", ())
-    if any(row.get("lower", {}).get("why") for row in rows):
-        return False
-    if not experiment.cells:
-        return True
-    return len(rows) == len(experiment.cells) and all(
-        len(row["seeds"]) >= preset.seeds_of(experiment, cell)
-        and ("audit" not in experiment.attacks or row["audit"] is not None)
-        for row, cell in zip(rows, experiment.cells, strict=True)
+    return Status(
+        preset=preset.name,
+        runs=str(runs),
+        results=str(results),
+        experiments=tuple(lines),
+        trainings=len(everything),
+        done=sum(_of(config, there).finished for config in everything),
+        core_seconds_left=left,
+        core_seconds_in_all=sum(estimate(config) * _ratio(config, ratios) for config in everything),
+        jobs=jobs,
+        seconds_left=left / jobs,
+        measured_over_planned=ratios,
     )
 
 
-def _as_planned(experiment: Experiment, result: dict[str, Any], preset: Preset) -> bool:
-    """Whether a result was made at the sizes that the preset has now."""
-    return all(
-        data["reduced"].startswith(reduction(data["name"], experiment.size, preset))
-        for data in result.get("data", ())
-        if experiment.cells
+def is_complete(experiment: Experiment, result: AnyResult, preset: Preset) -> bool:
+    """Whether a result has rows of this preset as it is today, with every seed, audit and lower bound it asks for."""
+    made = next((made for made in result.made if made.preset == preset.name), None)
+    if made is None:
+        return False
+    if isinstance(result, Budgets):
+        return not any(row.why for row in result.rows)
+    if not isinstance(result, Trained):
+        return True
+    planned = all(data.reduced.startswith(reduction(data.name, experiment.size, preset)) for data in made.data)
+    rows = {(row.data, row.key): row for row in result.rows if row.preset == preset.name}
+    return planned and all(
+        (row := rows.get((cell.data, cell.key))) is not None
+        and len(row.seeds) >= preset.seeds_of(experiment, cell)
+        and ("audit" not in experiment.attacks or row.audit is not None or row.audit_why is not None)
+        for cell in experiment.cells
     )
 
 

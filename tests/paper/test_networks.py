@@ -1,0 +1,44 @@
+"""The variants of ResNet8: as large as it, their noise where they say."""
+
+import pytest
+import torch
+
+from resperturb.models import build
+from resperturb.paper import networks
+from resperturb.perturbation import Additive, junctions, noise_off, perturb
+
+NAMES = ("inside_resnet8", "post_activation_resnet8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_built_by_name_about_as_large_as_a_resnet8(name: str) -> None:
+    sizes = [
+        sum(p.numel() for p in build(network, num_classes=10).parameters())
+        for network in (f"resperturb.paper.networks:{name}", "resnet8")
+    ]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_block_has_one_junction_and_noise_changes_the_answer(name: str) -> None:
+    model = perturb(getattr(networks, name)(num_classes=10), Additive(1.0), seed=0).eval()
+    assert len(junctions(model)) == 3
+    x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    with noise_off(model):
+        quiet = model(x)
+    assert not model(x).equal(quiet)
+
+
+def test_noise_inside_the_branch_leaves_the_shortcut_alone() -> None:
+    block = networks.InsideBlock(16, 16, 1).train()
+    x = torch.randn(4, 16, 8, 8, generator=torch.Generator().manual_seed(0))
+    noisy = perturb(torch.nn.Sequential(block), Additive(1000.0, input_std=0.0), seed=0)
+    # BatchNorm divides by the scale of the noise: however large, what reaches the sum is not.
+    assert float((noisy(x) - x).detach().abs().max()) < 20
+
+
+def test_noise_on_a_post_activation_sum_is_as_large_as_gamma() -> None:
+    block = networks.PostActivationBlock(16, 16, 1).train()
+    x = torch.randn(4, 16, 8, 8, generator=torch.Generator().manual_seed(0))
+    noisy = perturb(torch.nn.Sequential(block), Additive(1000.0, input_std=0.0), seed=0)
+    assert float(noisy(x).detach().max()) > 2000
