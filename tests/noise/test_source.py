@@ -173,6 +173,29 @@ def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(in_place: bool, d
     torch.testing.assert_close(torch.autograd.grad((weights * total).sum(), a)[0], 2 * weights)
 
 
+def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
+    torch.manual_seed(0)
+    a, b = (torch.randn(2, 3, 4, 4, requires_grad=True) for _ in range(2))
+    source = NoiseSource()
+    kept: list[int] = []
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        return source.addcmul(a + b, b, 0.5, training=True)
+
+    def gradients(call: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+        torch.manual_seed(5)
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+            out = call(a, b)
+        return torch.autograd.grad(out.square().sum(), (a, b))
+
+    expected = gradients(product)
+    compiled = torch.compile(product, fullgraph=True, backend="aot_eager_decomp_partition")
+    torch.testing.assert_close(gradients(compiled), expected)
+    assert 16 in kept  # the key
+    assert a.numel() not in kept
+
+
 def test_a_second_derivative_goes_through_the_same_numbers() -> None:
     torch.manual_seed(0)
     x = torch.randn(6, dtype=torch.float64, requires_grad=True)

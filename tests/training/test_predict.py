@@ -1,12 +1,15 @@
 """Asking a model many times averages its noise away, and measurements can be repeated."""
 
+import importlib
+
 import pytest
 import torch
 
 from resperturb import models
 from resperturb.perturbation import Additive, noise_off, perturb
-from resperturb.training.predict import normalize, predict
+from resperturb.training.predict import normalize, predict, predict_draws
 
+predicting = importlib.import_module("resperturb.training.predict")  # the function has the module's name
 SCALE = {"mean": 0.5, "std": 0.25}
 
 
@@ -66,3 +69,53 @@ def test_a_compiled_model_answers_alike_and_with_noise(model: torch.nn.Module, i
     assert first.equal(predict(model, images, seed=1, **asked))
     assert (first != predict(model, images, seed=2, **asked)).any(dim=1).all()
     assert (first != predict(model, images, **asked)).any(dim=1).all()
+
+
+def test_draws_of_a_batch_are_asked_for_together_and_differ(model: torch.nn.Module, images: torch.Tensor) -> None:
+    draws = list(predict_draws(model, images, draws=3, batch_size=24, seed=1, **SCALE))
+    assert [draw.shape for draw in draws] == [torch.Size([64, 4])] * 3
+    assert not (draws[0] == draws[1]).all(dim=1).any()
+    assert not (draws[0] == draws[2]).all(dim=1).any()
+    assert (
+        torch.stack(draws)
+        .mean(dim=0)
+        .allclose(predict(model, images, draws=3, batch_size=24, seed=1, **SCALE), atol=1e-5)
+    )
+
+
+def test_more_draws_than_are_asked_for_at_once(
+    model: torch.nn.Module, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicting, "DRAWS_AT_ONCE", 2)
+    draws = list(predict_draws(model, images, draws=5, seed=1, **SCALE))
+    assert len(torch.stack(draws)[:, 0].unique(dim=0)) == 5
+
+
+@pytest.mark.parametrize(("saves", "compiles"), [(0.5, True), (-0.5, False)])
+def test_a_long_prediction_is_compiled_where_measured_to_pay(
+    model: torch.nn.Module, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch, saves: float, compiles: bool
+) -> None:
+    """The clock is the test's: eager batches take a second, compiled ones what is said, compiling three seconds."""
+    monkeypatch.setattr(predicting, "_known", predicting.CompilingPays(seconds=3.0, saves=0.5))
+    monkeypatch.setattr(predicting, "has_compiler", lambda: True)
+    now, calls = [0.0], {"eager": 0, "compiled": 0}
+    monkeypatch.setattr(predicting.time, "perf_counter", lambda: now[0])
+
+    def eager(batch: torch.Tensor) -> torch.Tensor:
+        calls["eager"] += 1
+        now[0] += 1.0
+        return torch.zeros(len(batch), 4)
+
+    def fast(batch: torch.Tensor) -> torch.Tensor:
+        calls["compiled"] += 1
+        now[0] += 3.0 if calls["compiled"] == 1 else 1 - saves
+        return torch.zeros(len(batch), 4)
+
+    monkeypatch.setattr(model, "forward", eager)
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: fast)
+    predict(model, images, draws=8, batch_size=16, **SCALE)  # 32 batches
+    assert calls == ({"eager": 3, "compiled": 29} if compiles else {"eager": 29, "compiled": 3})
+    assert predicting._known == predicting.CompilingPays(seconds=3.0, saves=saves)
+    calls.update(eager=0, compiled=0)
+    predict(model, images, draws=1, batch_size=16, **SCALE)  # 4 batches, of which one is left after three
+    assert calls == {"eager": 4, "compiled": 0}

@@ -116,7 +116,7 @@ class NoiseSource:
         """Draw standard normals with the shape, type, device and memory layout of ``like``."""
         if torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None:
             return _exported_normal(like)
-        if torch.compiler.is_compiling() and not _in_a_transform():
+        if _is_in_a_compiler():
             # Of the shape alone: a tensor that is handed over must be in memory first, and is fused with nothing.
             dense = torch.empty_like(like)
             drawn: Tensor = torch.ops.resperturb.normal_of(
@@ -163,10 +163,19 @@ class NoiseSource:
             training: Whether the key is one of training.
             in_place: Whether ``x`` may be written over: nothing else reads it, neither now nor in a backward pass.
         """
-        if not _is_plain(x) or not _is_plain(factor) or x.shape != factor.shape or x.dtype != factor.dtype:
+        readable = _is_in_a_compiler() or (_is_plain(x) and _is_plain(factor))
+        if not readable or x.shape != factor.shape or x.dtype != factor.dtype:
             return torch.addcmul(x, factor, self.normal(x, training), value=scale)
+        differentiated = torch.is_grad_enabled() and (x.requires_grad or factor.requires_grad)
+        if _is_in_a_compiler():
+            if not differentiated:  # the compiler then adds the numbers in a loop of its own
+                return torch.addcmul(x, factor, self.normal(x, training), value=scale)
+            drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
+            strides = torch.empty_like(x).stride()
+            noised: Tensor = torch.ops.resperturb.addcmul_normal(x, factor, drawn, scale, strides)
+            return noised
         key = self.next_key(training)
-        if not (torch.is_grad_enabled() and (x.requires_grad or factor.requires_grad)):
+        if not differentiated:
             return addcmul_normal(x, factor, key, scale, in_place=in_place)
         in_place = in_place and not (x.is_leaf or x._is_view())
         result: Tensor = _AddcmulNormal.apply(x, factor, key, scale, in_place)  # type: ignore[no-untyped-call]
@@ -193,6 +202,11 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
+
+
+def _is_in_a_compiler() -> bool:
+    """Whether ``torch.compile`` reads the call, for itself and not for an exporter or under a transform."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not _in_a_transform()
 
 
 @dataclass(frozen=True)
@@ -303,6 +317,70 @@ torch.library.register_fake(
         size, stride, dtype=dtype, device=device
     ),
 )
+
+
+torch.library.define(
+    "resperturb::key",
+    "(Tensor ticket, Tensor card, bool training) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+# Of a tensor with these strides, so that the backward pass meets the same numbers however its gradient is laid out.
+torch.library.define(
+    "resperturb::addcmul_normal", "(Tensor x, Tensor factor, Tensor key, float scale, SymInt[] stride) -> Tensor"
+)
+torch.library.define("resperturb::mul_normal", "(Tensor x, Tensor key, float scale, SymInt[] stride) -> Tensor")
+
+
+@torch.library.impl("resperturb::key", "CompositeExplicitAutograd")
+def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
+    """The key of a draw, as a tensor: what a compiled network keeps for its backward pass."""
+    source = _sources.get(int(card)) or NoiseSource()
+    return torch.frombuffer(bytearray(source.next_key(training)), dtype=torch.uint8)
+
+
+@torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
+def _addcmul_normal(x: Tensor, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
+    out = torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
+    return addcmul_normal(out, factor, bytes(key.tolist()), scale, in_place=True)
+
+
+@torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")
+def _mul_normal(x: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
+    return mul_normal(x, bytes(key.tolist()), scale, tuple(stride))
+
+
+torch.library.register_fake(
+    "resperturb::key", lambda ticket, card, training: torch.empty(KEY_BYTES, dtype=torch.uint8)
+)
+torch.library.register_fake(
+    "resperturb::addcmul_normal",
+    lambda x, factor, key, scale, stride: torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device),
+)
+torch.library.register_fake(
+    "resperturb::mul_normal",
+    lambda x, key, scale, stride: torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device),
+)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[-3])
+    ctx.scale, ctx.stride = inputs[-2:]
+
+
+def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    towards = None
+    if ctx.needs_input_grad[1]:
+        towards = torch.ops.resperturb.mul_normal(gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride)
+    return gradient, towards, None, None, None
+
+
+def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    again = torch.ops.resperturb.mul_normal(gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride)
+    return again, None, None, None
+
+
+torch.library.register_autograd("resperturb::addcmul_normal", _addcmul_backward, setup_context=_keep)
+torch.library.register_autograd("resperturb::mul_normal", _mul_backward, setup_context=_keep)
 
 
 @torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))

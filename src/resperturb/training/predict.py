@@ -1,6 +1,8 @@
 """Asking a model: logits of many images, averaged over draws of the noise."""
 
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +11,8 @@ from resperturb.data.rows import Images, in_chunks
 from resperturb.noise import has_compiler
 from resperturb.perturbation import seeded_predictions
 
-# Compiling takes some ten seconds; so many answers win them back.
-ANSWERS_WORTH_COMPILING = 200_000
+# All draws of a batch are asked for while it is at hand, so many at most, since their answers are kept in memory.
+DRAWS_AT_ONCE = 32
 
 
 def normalize(images: Tensor, mean: float, std: float) -> Tensor:
@@ -36,7 +38,8 @@ def predict(
     """Return the logits of uint8 ``images``, the mean over ``draws`` of the noise, on the CPU.
 
     ``seed`` makes the noise repeatable, for measurements; without it the noise comes from the operating system.
-    ``compiled`` runs the model through ``torch.compile``; left out, that is done where it saves time.
+    ``compiled`` runs the model through ``torch.compile``; left out, that is done where it saves time by what was
+    measured on the way.
     """
     total = torch.zeros(0)
     for number, logits in enumerate(
@@ -59,31 +62,106 @@ def predict_draws(
     batch_size: int = 128,
     compiled: bool | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the logits of uint8 ``images`` once for every draw of the noise."""
-    device = next(model.parameters()).device
-    if compiled is None:
-        many = len(images) * draws >= ANSWERS_WORTH_COMPILING
-        compiled = many and device.type == "cpu" and has_compiler()  # a GPU needs another compiler
+    """Yield the logits of uint8 ``images`` once for every draw of the noise.
+
+    Args:
+        model: The model; it is asked in ``eval()`` and left in the mode it was in.
+        images: The images.
+        mean: What is taken from pixels between 0 and 1.
+        std: What they are then divided by.
+        draws: How many times each image is asked about, each time with fresh noise.
+        seed: Makes the noise repeatable; without it the noise comes from the operating system.
+        batch_size: How many images are asked about at once.
+        compiled: Whether ``torch.compile`` is used; left out, it is from where on that saves time.
+
+    Yields:
+        The logits of all images, on the CPU.
+    """
     was_training = model.training
     model.eval()
     try:
-        # For batches of one size: a compiled model that meets two sizes is compiled again, slower, for any size.
-        fast: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
         with seeded_predictions(model, seed):
-            for _ in range(draws):
+            asking = _Asking(model, batch_size, -(-len(images) // batch_size) * draws, compiled)
+            for first in range(0, draws, DRAWS_AT_ONCE):
+                at_once = min(DRAWS_AT_ONCE, draws - first)
                 # One tensor for all: a small one kept from every batch would keep the heap from being used again.
-                answers = torch.zeros(0)
+                answers = torch.zeros(at_once, 0)
                 with torch.inference_mode():
                     for number, batch in enumerate(in_chunks(images, batch_size)):
-                        given = batch.to(device, memory_format=torch.channels_last)
-                        asked = fast if len(batch) == batch_size else model
-                        logits = asked(normalize(given, mean, std)).float().cpu()
-                        if number == 0:
-                            answers = torch.empty(len(images), *logits.shape[1:])
-                        answers[number * batch_size :][: len(logits)] = logits
-                yield answers.clone()  # outside of inference mode, so that it is like any other tensor
+                        given = normalize(batch.to(asking.device, memory_format=torch.channels_last), mean, std)
+                        for draw in range(at_once):
+                            logits = asking(given)
+                            if number == draw == 0:
+                                answers = torch.empty(at_once, len(images), *logits.shape[1:])
+                            answers[draw, number * batch_size :][: len(logits)] = logits
+                for one in answers:
+                    yield one.clone()  # outside of inference mode, so that it is like any other tensor
     finally:
         model.train(was_training)
+
+
+@dataclass
+class CompilingPays:
+    """What is known about compiling: how long it takes, and what share of a batch's time it saves.
+
+    A guess until it was done once in this process, a measurement from then on.
+    """
+
+    seconds: float = 15.0
+    saves: float = 0.15
+
+    def within(self, seconds: float) -> bool:
+        """Whether to compile now wins back its time if the rest takes so many ``seconds`` as it is.
+
+        >>> known = CompilingPays(seconds=15.0, saves=0.15)
+        >>> known.within(60.0), known.within(120.0)
+        (False, True)
+        """
+        return self.saves * seconds > self.seconds
+
+
+_known = CompilingPays()
+
+
+class _Asking:
+    """Calls a model batch by batch, and compiles it once that pays by the times of the batches so far."""
+
+    def __init__(self, model: nn.Module, batch_size: int, batches: int, compiled: bool | None) -> None:
+        self.model, self.batch_size, self.left = model, batch_size, batches
+        self.device = next(model.parameters()).device
+        self.fast = self._compiled() if compiled else None
+        # A GPU needs another compiler, and to look at the clock there is to wait for it.
+        self.undecided = compiled is None and self.device.type == "cpu" and has_compiler()
+        self.eager_seconds = 0.0
+        self.times: list[float] = []
+
+    def _compiled(self) -> nn.Module:
+        # For batches of one size: a compiled model that meets two sizes is compiled again, slower, for any size.
+        return torch.compile(self.model, dynamic=False)  # type: ignore[return-value]
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        whole = len(batch) == self.batch_size
+        start = time.perf_counter()
+        logits: Tensor = (self.fast if self.fast is not None and whole else self.model)(batch).float().cpu()
+        self.left -= 1
+        if self.undecided and whole:
+            self.times.append(time.perf_counter() - start)
+            if len(self.times) == 3:
+                self._decide(self.times[0], min(self.times[1:]))
+                self.times = []
+        return logits
+
+    def _decide(self, first: float, seconds: float) -> None:
+        """Draw the conclusion from the time of the ``first`` batch of a kind, which warms up, and of later ones."""
+        if self.fast is None:
+            self.eager_seconds = seconds
+            self.undecided = _known.within(seconds * self.left)  # the rest only grows shorter
+            self.fast = self._compiled() if self.undecided else None
+        else:
+            _known.seconds, _known.saves = first, 1 - seconds / self.eager_seconds
+            self.undecided = False
+            if _known.saves <= 0:
+                self.fast = None
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
