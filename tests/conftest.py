@@ -1,6 +1,7 @@
 """What the tests share: one thread a worker, and one small trained and attacked run."""
 
 import os
+import shutil
 import signal
 
 # Tests run in several processes; more threads than cores make each of them many times slower.
@@ -24,6 +25,15 @@ def tiny_config(**changes: object) -> TrainConfig:
     """A training of a second: 60 images of the built-in sample in each quarter."""
     data = {"spec": "fashion-sample", "limit": 240, "part": "target_train", **changes.pop("data", {})}  # type: ignore[dict-item]
     return make_config(**{"data": data, "epochs": 3, "batch_size": 20, "seeded_noise": True, **changes})
+
+
+def passed_off_as(run: Run, config: TrainConfig, folder: Path) -> Run:
+    """A copy of a run that says of itself that it was trained by another configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    liar = Run(folder, config)
+    shutil.copy(run.model_path, liar.model_path)
+    liar.finish(run.result)
+    return liar
 
 
 @pytest.fixture(scope="session")

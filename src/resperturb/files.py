@@ -1,10 +1,13 @@
-"""Writing files so that a crash, a full disk or a second process never leaves half of one."""
+"""Files that are written whole or not at all, that say when they were changed, and that are checked when read."""
 
+import glob
+import hashlib
 import json
 import math
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -12,9 +15,22 @@ from typing import Any, TypeVar
 
 from resperturb.errors import ResperturbError
 
+# Stands where a file's own checksum goes, while the checksum is computed.
+SEAL = "sha256:" + 64 * "0"
 
-def write_bytes(path: Path, content: bytes) -> None:
+
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write ``content`` to ``path`` whole or not at all; what was there before stays until then.
+
+    A link is followed, and a device is written to; neither is replaced.
+
+    Args:
+        path: The file. Folders that are missing on the way are made.
+        content: All of it.
+        private: Let nobody but the owner read the file, at no time; and do not follow a link.
+
+    Raises:
+        ResperturbError: It could not be written.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -24,21 +40,108 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     if path.is_dir():
         raise ResperturbError(f"could not write {path}: it is a folder; give the name of a file.")
+    if private and path.is_symlink():
+        raise ResperturbError(f"could not write {path}: it is a link, and a secret goes into no other folder.")
+    try:
+        place = path.resolve() if path.is_symlink() else path
+        if place.exists() and not place.is_file():
+            _write_to_device(place, content)
+        else:
+            _replace(place, content, 0o600 if private else 0o666)
+    except (OSError, RuntimeError) as error:  # of Python 3.11, a RuntimeError for links that go round in circles
+        raise ResperturbError(
+            f"could not write {path}: {getattr(error, 'strerror', None) or error}. What was there before is "
+            "untouched; make room or choose another folder, then run the same command again."
+        ) from error
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             temporary.unlink()
-        raise ResperturbError(
-            f"could not write {path}: {error.strerror or error}. What was there before is untouched; make room or "
-            "choose another folder, then run the same command again."
-        ) from error
+        raise
+
+
+def _write_to_device(path: Path, content: bytes) -> None:
+    # A pipe that nobody reads from is an error, not a wait without end.
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    with open(handle, "wb", buffering=0) as file:
+        file.write(content)
+
+
+def leftovers(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Find what a process that was killed while it wrote one of these files has left behind."""
+    return [path for name in names for path in folder.glob(f".{glob.escape(name)}.*.tmp")]
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a regular file, and nothing else: a pipe would be waited for without end.
+
+    Raises:
+        ResperturbError: It cannot be read.
+
+    >>> read_bytes(Path("/dev/zero"))
+    Traceback (most recent call last):
+    ...
+    resperturb.errors.ResperturbError: cannot read /dev/zero: it is not a regular file.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise ResperturbError(f"cannot read {path}: it is not a regular file.")
+            return file.read()
+    except (OSError, MemoryError) as error:
+        raise ResperturbError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def sync(folder: Path) -> None:
+    """Make sure that what was removed from a folder, or renamed in it, stays so after a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest_of(path: Path) -> str:
+    """Give the SHA-256 of a file, in hexadecimal digits, without reading it whole into memory.
+
+    Raises:
+        ResperturbError: It cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def sealed(content: bytes) -> bytes:
+    """Put its own checksum into a file: the SHA-256 of its bytes with :data:`SEAL`, which they must hold, in place.
+
+    >>> content = sealed(b'{"checksum": "' + SEAL.encode() + b'"}')
+    >>> seal = content[14:-2].decode()
+    >>> seal_holds(content, seal), seal_holds(content.replace(b"checksum", b"Checksum"), seal)
+    (True, False)
+    """
+    return content.replace(SEAL.encode(), b"sha256:" + hashlib.sha256(content).hexdigest().encode(), 1)
+
+
+def seal_holds(content: bytes, seal: str) -> bool:
+    """Whether a file that :func:`sealed` wrote, and whose checksum reads ``seal``, is as it was written."""
+    before = content.replace(seal.encode(errors="replace"), SEAL.encode(), 1)
+    return seal == "sha256:" + hashlib.sha256(before).hexdigest()
 
 
 T = TypeVar("T")
@@ -69,9 +172,13 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as indented JSON, whole or not at all; see :func:`plain` for what it may hold."""
-    write_bytes(path, (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any, *, seal: bool = False) -> None:
+    """Write ``value`` as indented JSON, whole or not at all; see :func:`plain` for what it may hold.
+
+    With ``seal`` it must hold :data:`SEAL`, in the place of which its checksum is written.
+    """
+    content = (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode()
+    write_bytes(path, sealed(content) if seal else content)
 
 
 def read_json(kind: type[T], path: Path, remedy: str = "make it again") -> T:
@@ -88,15 +195,27 @@ def read_json(kind: type[T], path: Path, remedy: str = "make it again") -> T:
     Raises:
         ResperturbError: The file cannot be read, is no JSON, or does not hold a ``kind``.
     """
+    return parse_json(kind, read_bytes(path), path, remedy)
+
+
+def parse_json(kind: type[T], content: bytes, path: Path, remedy: str = "make it again") -> T:
+    """Check what was read from ``path`` as :func:`read_json` does.
+
+    >>> parse_json(dict[str, int], b'{"a": "b"}', Path("x.json"))
+    Traceback (most recent call last):
+    ...
+    resperturb.errors.ResperturbError: x.json is damaged or incomplete (a: Input should be a valid integer, unable to
+    parse string as an integer); make it again.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(kind).validate_python(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
+        return TypeAdapter(kind).validate_python(json.loads(content.decode()))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise ResperturbError(f"{path} is damaged or incomplete ({where}: {first['msg']}); {remedy}.") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ResperturbError(f"{path} is nested too deeply; {remedy}.") from error
+    except ValueError as error:
         raise ResperturbError(f"{path} is not JSON ({error}); {remedy}.") from error

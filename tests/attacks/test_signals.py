@@ -14,7 +14,7 @@ from resperturb.perturbation.perturb import noise_off
 from resperturb.training.loop import train
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
-from tests.conftest import tiny_config
+from tests.conftest import passed_off_as, tiny_config
 
 LOGITS = torch.randn(4, 20, 5, generator=torch.Generator().manual_seed(0)) * 3
 LABELS = torch.arange(20) % 5
@@ -137,9 +137,7 @@ def test_damaged_signals_are_asked_for_again(noisy: Run) -> None:
 
 def test_two_runs_do_not_share_their_noise(noisy: Run, tmp_path: Path) -> None:
     # The same weights under another name: what is equal in their answers could only be the noise.
-    other = Run(tmp_path, noisy.config.model_copy(update={"seed": 1}))
-    for name in ("model.safetensors", "result.json"):
-        (tmp_path / name).write_bytes((noisy.path / name).read_bytes())
+    other = passed_off_as(noisy, noisy.config.model_copy(update={"seed": 1}), tmp_path)
     asked = candidates(noisy.config.data, outsiders=0)
     one, two = (np.diff(collect(run, asked, Query("noise on", (2,))).confidence)[:, 0] for run in (noisy, other))
     # Forty independent pairs: a correlation of 0.6 is four standard errors away.

@@ -20,8 +20,8 @@ from resperturb.data.images import ImageSet
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.report.collect import ReportedRun
 from resperturb.training.loop import train
-from resperturb.training.run import Run
-from tests.conftest import tiny_config
+from resperturb.training.run import Run, open_run
+from tests.conftest import passed_off_as, tiny_config
 
 SETTINGS = Settings(shadows=4, jobs=1, draws=(1, 3), resamples=50)
 CANARIES = {"mislabelled": 12, "blank": 6, "near_duplicate": 6}
@@ -147,14 +147,14 @@ def test_the_coins_of_shadows_are_not_those_of_the_target(audited: tuple[Run, di
 
 def test_a_shadow_that_did_not_train_is_refused(audited: tuple[Run, dict[str, Any]], tmp_path: Path) -> None:
     run, found = audited
-    path = shadow_folder(run) / found["shadows"]["hashes"][0] / "result.json"
-    before = path.read_text()
-    path.write_text(json.dumps({**json.loads(before), "test_accuracy": 0.1}))
+    shadow = open_run(shadow_folder(run) / found["shadows"]["hashes"][0])
+    before = shadow.result
+    shadow.finish(dataclasses.replace(before, test_accuracy=0.1))
     try:
         with pytest.raises(ResperturbError, match="did not train"):
             audit(run, SETTINGS)
     finally:
-        path.write_text(before)
+        shadow.finish(before)
 
 
 def test_one_run_needs_no_shadow(tmp_path: Path) -> None:
@@ -175,17 +175,17 @@ def test_a_model_of_all_images_is_audited_by_its_canaries(tmp_path: Path) -> Non
     assert (run.path / "attacks" / "loss-noise-off.json").exists()
 
 
-def changed(run: Run, **data: object) -> Run:
+def changed(run: Run, folder: Path, **data: object) -> Run:
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update=data)})
-    return dataclasses.replace(run, config=config)
+    return passed_off_as(run, config, folder)
 
 
 def test_a_target_whose_split_is_unknown_is_refused(audited: tuple[Run, dict[str, Any]], tmp_path: Path) -> None:
     run, _ = audited
     with pytest.raises(UsageError, match="on all of its images and without canaries"):
-        audit(changed(run, part="all", canaries=None), SETTINGS)
+        audit(changed(run, tmp_path / "all", part="all", canaries=None), SETTINGS)
     with pytest.raises(UsageError, match="a shadow of the paper's attack"):
-        audit(changed(run, part="shadow_train"), SETTINGS)
+        audit(changed(run, tmp_path / "shadow", part="shadow_train"), SETTINGS)
     with pytest.raises(UsageError, match="not finished"):
         audit(Run(tmp_path, run.config), SETTINGS)
 
@@ -220,9 +220,11 @@ def test_noise_decides_how_a_model_is_asked(audited: tuple[Run, dict[str, Any]])
     assert accesses(model="en3-resnet8") == ["noise on", "noise off", "networks apart"]
 
 
-def test_records_that_were_put_in_by_groups_bound_nothing(audited: tuple[Run, dict[str, Any]]) -> None:
+def test_records_that_were_put_in_by_groups_bound_nothing(
+    audited: tuple[Run, dict[str, Any]], tmp_path: Path
+) -> None:
     run, _ = audited
-    plain_run = changed(run, canaries=None)
+    plain_run = changed(run, tmp_path, canaries=None)
     asked = candidates(plain_run.config.data)
     images = asked.images
     groups = np.array([str(i // 2) for i in range(len(images))])
@@ -237,11 +239,11 @@ def test_records_that_were_put_in_by_groups_bound_nothing(audited: tuple[Run, di
     assert "group" in verdict["epsilon_lower"]["refusal"]
 
 
-def test_a_proof_that_an_attack_contradicts_is_refuted(audited: tuple[Run, dict[str, Any]]) -> None:
+def test_a_proof_that_an_attack_contradicts_is_refuted(audited: tuple[Run, dict[str, Any]], tmp_path: Path) -> None:
     run, _ = audited
     # Far more noise than the run was trained with: then so much could not have leaked.
     loud = run.config.model_copy(update={"perturbation": {"name": "additive", "gamma": 1e6}})
-    liar = changed(dataclasses.replace(run, config=loud), canaries=None)
+    liar = changed(passed_off_as(run, loud, tmp_path / "loud"), tmp_path / "plain", canaries=None)
     asked = candidates(liar.config.data)
     members = asked.members(liar.config.data)[: len(asked)]
     bounds = Bounds.of(liar, asked, members, 1e-5, 0.95, 1)

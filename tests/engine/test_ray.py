@@ -107,7 +107,8 @@ def artefacts(run: Run) -> dict[str, Any]:
     """Everything that a training leaves, but for how long it took and where."""
     files: dict[str, Any] = {path.name: path.read_bytes() for path in run.path.iterdir() if path.name[0] != "."}
     files["result.json"] = json.loads(files["result.json"])
-    del files["result.json"]["seconds"], files["result.json"]["environment"]
+    for name in ("seconds", "environment", "checksum"):
+        del files["result.json"][name]
     return files
 
 

@@ -79,10 +79,10 @@ def test_every_chart_is_told_in_words_too(runs: list[ReportedRun]) -> None:
 
 def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedRun]) -> None:
     words = text(render(runs, "A report"))
-    guarantee = runs[2].run.result.guarantee
-    assert f"epsilon at most {guarantee['epsilon']:.3g} at delta 1e-05" in words
-    for assumption in guarantee["assumptions"]:
-        assert f"{assumption['status']}: {assumption['statement']}" in words
+    guarantee = runs[2].run.guarantee
+    assert f"epsilon at most {guarantee.epsilon:.3g} at delta 1e-05" in words
+    for assumption in guarantee.assumptions:
+        assert f"{assumption.status}: {assumption.statement}" in words
     noisy = claim(runs[1]).upper
     assert noisy.level == "vacuous"
     assert "Vacuous: this number promises nothing of use" in words
@@ -99,7 +99,7 @@ def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedRun]) 
     assert audit["epsilon_lower"]["epsilon"] > 0.01
     assert lower["x"][0] == audit["epsilon_lower"]["epsilon"]
     upper = bounds["proven (upper bound)"]
-    assert upper["x"] == [claim(runs[1]).upper.epsilon, runs[2].run.result.guarantee["epsilon"]]
+    assert upper["x"] == [claim(runs[1]).upper.epsilon, runs[2].run.guarantee.epsilon]
 
 
 def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:

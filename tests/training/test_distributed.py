@@ -64,7 +64,7 @@ def test_two_processes_train_the_model_that_one_would(group: Path, tmp_path: Pat
     one, two = train(ranks.config(**ranks.PLAIN), runs=tmp_path), open_run(group / "plain")
     assert two.config.digest == one.config.digest
     assert difference(one, two) < 1e-4
-    assert [m["loss"] for m in one.metrics()] == pytest.approx([m["loss"] for m in two.metrics()], rel=1e-5)
+    assert [m.loss for m in one.metrics()] == pytest.approx([m.loss for m in two.metrics()], rel=1e-5)
     assert (one.result.processes, two.result.processes) == ((1,), (2,))
 
 
@@ -80,8 +80,8 @@ def test_dpsgd_without_noise_and_clipping_is_that_of_one_process(group: Path, tm
 
 def test_dpsgd_proves_in_two_processes_what_it_proves_in_one(group: Path, tmp_path: Path) -> None:
     one, two = train(ranks.config(**ranks.PRIVATE), runs=tmp_path), open_run(group / "private")
-    assert one.result.guarantee == two.result.guarantee
-    assert 0 < two.result.guarantee["epsilon"] < 100
+    assert one.guarantee == two.guarantee
+    assert 0 < two.guarantee.epsilon < 100
 
 
 def test_the_accuracies_are_those_of_the_saved_weights(group: Path) -> None:

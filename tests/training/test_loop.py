@@ -44,7 +44,7 @@ def test_a_run_keeps_what_it_is_made_of(tmp_path: Path) -> None:
     assert run.path.name == run.config.digest
     assert open_run(run.path) == run
     assert strategy_of(run.load_model()) == Additive(0.5)
-    assert [entry["epoch"] for entry in run.metrics()] == [1, 2, 3]
+    assert [entry.epoch for entry in run.metrics()] == [1, 2, 3]
     assert run.result.records == 60
     assert run.result.gap == pytest.approx(run.result.train_accuracy - run.result.test_accuracy)
     assert not run.checkpoint_path.exists()
@@ -84,7 +84,7 @@ def test_a_crashed_training_ends_with_the_same_weights(tmp_path: Path, crashes: 
             train(config, runs=tmp_path / "crashed", on_update=crash_at(step))
     resumed = train(config, runs=tmp_path / "crashed")
     assert same(whole, resumed)
-    assert [entry["loss"] for entry in whole.metrics()] == [entry["loss"] for entry in resumed.metrics()]
+    assert [entry.loss for entry in whole.metrics()] == [entry.loss for entry in resumed.metrics()]
 
 
 def test_ctrl_c_saves_in_the_middle_of_an_epoch(tmp_path: Path) -> None:

@@ -52,10 +52,24 @@ def fail(error: Exception) -> None:
     """Say what is wrong on stderr, in one message."""
     from rich.console import Console
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {_escaped(error)}")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {escaped(error)}")
 
 
-def _escaped(error: Exception) -> str:
+def escaped(text: object) -> str:
+    """Write a name as it is, for a rich console: brackets are no markup, and control characters do nothing.
+
+    >>> escaped("runs/[red]\x1b[2J")
+    'runs/\\\\[red]\\\\x1b[2J'
+    """
     from rich.markup import escape
 
-    return escape(str(error))
+    return escape(visible(str(text)))
+
+
+def visible(text: str) -> str:
+    """Show control characters, which could rewrite a terminal, as the codes that they are; keep line ends.
+
+    >>> visible("a\x1b[2J\u202eb")
+    'a\\\\x1b[2J\\\\u202eb'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
 from resperturb.errors import ResperturbError, UsageError
+
+if TYPE_CHECKING:
+    from resperturb.privacy.guarantee import Guarantee
 
 EXAMPLE = """
 Train a network on your images and keep it as a run.
@@ -279,7 +282,7 @@ def train(
         )
         console.print(table)
         console.print(str(loaded), markup=False)
-        if guarantee := run.result.guarantee:
+        if guarantee := run.guarantee:
             _show_guarantee(console, guarantee)
         if part != "all":
             console.print(f"Next: resperturb attack {run.path}")
@@ -290,6 +293,9 @@ def train(
         **run.result.to_dict(),
         "data": loaded,
     }
+    if run.guarantee is not None:
+        facts = run.guarantee.to_dict()
+        payload["guarantee"] = {**facts.pop("details"), **facts}
     emit(payload, as_json, show)
 
 
@@ -316,15 +322,15 @@ def _note_processes(run: Any, processes: int) -> None:
         )
 
 
-def _show_guarantee(console: Any, guarantee: dict[str, Any]) -> None:
-    epsilon = guarantee["epsilon"] if isinstance(guarantee["epsilon"], str) else f"{guarantee['epsilon']:.3g}"
+def _show_guarantee(console: Any, guarantee: "Guarantee") -> None:
+    details = guarantee.details
     console.print(
-        f"DP-SGD, noise {guarantee['noise_multiplier']:g}, {guarantee['steps']} steps: epsilon {epsilon} at delta "
-        f"{guarantee['delta']:g}. {guarantee['verdict'].capitalize()}"
+        f"DP-SGD, noise {details['noise_multiplier']:g}, {details['steps']} steps: epsilon {guarantee.epsilon:.3g} "
+        f"at delta {guarantee.delta:g}. {guarantee.verdict.capitalize()}"
     )
-    for assumption in guarantee["assumptions"]:
-        if assumption["status"] == "assumed":
-            console.print(f"  It holds only if: {assumption['statement']}")
+    for assumption in guarantee.assumptions:
+        if assumption.status == "assumed":
+            console.print(f"  It holds only if: {assumption.statement}")
 
 
 def _short(noise: dict[str, Any]) -> dict[str, Any]:

@@ -60,15 +60,14 @@ class TrainTask(Task):
     def receive(self, files: Files) -> None:
         """Write the files of a run that was trained elsewhere."""
         from resperturb.files import write_bytes
-        from resperturb.training.loop import only_process
-        from resperturb.training.run import create_run
+        from resperturb.training.run import held_run
 
-        run = create_run(self.config, self.folder, self.folder.parent)
-        with only_process(run):
+        with held_run(self.config, self.folder, self.folder.parent) as run:
+            for path in run.secrets():
+                path.unlink()
             for name, content in files.items():
                 if name != "config.json":
                     write_bytes(run.path / name, content)
-            run.checkpoint_path.unlink(missing_ok=True)
 
 
 def train_many(

@@ -113,7 +113,7 @@ def training_curves(runs: Sequence[ReportedRun]) -> Chart | None:
     for number, run in enumerate(runs):
         history = run.run.metrics()
         for key, label, style in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
-            points = [(entry["epoch"], entry[key]) for entry in history if key in entry]
+            points = [(entry.epoch, value) for entry in history if (value := getattr(entry, key)) is not None]
             if points:
                 epochs, values = zip(*points, strict=True)
                 drawn = line(epochs, values, f"{run.name}, {label}", {"color": colour(number), "dash": style})

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from resperturb.privacy.guarantee import level, number
+from resperturb.privacy.guarantee import Guarantee, level, number
 from resperturb.report.collect import ReportedRun
 
 # For runs that were not audited, and whose training names no delta of its own.
@@ -111,7 +111,7 @@ class Claim:
 def claim(run: ReportedRun) -> Claim:
     """Say what is proven about a run, and what its audit showed."""
     audit = run.audit
-    guarantee = run.run.result.guarantee
+    guarantee = run.run.guarantee
     uppers = [] if guarantee is None else [_guaranteed(guarantee)]
     if audit is None:
         return Claim(tuple(uppers) or (_computed(run),), None, None)
@@ -133,14 +133,14 @@ def claim(run: ReportedRun) -> Claim:
     )
 
 
-def _guaranteed(guarantee: dict[str, Any]) -> Upper:
+def _guaranteed(guarantee: Guarantee) -> Upper:
     return Upper(
-        float(guarantee["epsilon"]),
-        float(guarantee["delta"]),
-        guarantee["verdict"],
-        guarantee["protects"],
-        guarantee["compares"],
-        tuple((item["status"], item["statement"]) for item in guarantee["assumptions"]),
+        guarantee.epsilon,
+        guarantee.delta,
+        guarantee.verdict,
+        guarantee.protects,
+        guarantee.compares,
+        tuple((item.status, item.statement) for item in guarantee.assumptions),
     )
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from pydantic import TypeAdapter
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from resperturb.errors import ResperturbError
-from resperturb.files import write_bytes
+from resperturb.files import SEAL, read_bytes, seal_holds, sealed, write_bytes
+
+OLD_KEYS = {"progress", "digest"}
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Progress:
 def save_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, digest: str
 ) -> None:
-    """Write everything that the next step depends on, whole or not at all."""
+    """Write everything that the next step depends on, whole or not at all, for nobody but the owner to read."""
     tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
@@ -63,8 +66,8 @@ def save_checkpoint(
     tensors["random.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["random.cuda"] = torch.cuda.get_rng_state()
-    metadata = {"progress": json.dumps(asdict(progress)), "digest": digest}
-    write_bytes(path, save(tensors, metadata))
+    metadata = {"progress": json.dumps(asdict(progress)), "digest": digest, "checksum": SEAL}
+    write_bytes(path, sealed(save(tensors, metadata)), private=True)
 
 
 @dataclass(frozen=True)
@@ -87,23 +90,34 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
     """Read the checkpoint of the configuration that ``digest`` names; None if there is none.
 
     A checkpoint is written whole or not at all, so one that cannot be read was damaged afterwards: that is an error,
-    not a silent new start.
+    not a silent new start. Checkpoints of older versions have no checksum.
+
+    Raises:
+        ResperturbError: It is damaged, or of another configuration.
     """
     if not path.exists():
         return None
+    content = read_bytes(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        values = json.loads(metadata["progress"])
-        values.pop("secret", None)  # schema 1 kept it here
-        progress = Progress(**values)
-        found = metadata["digest"]
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        metadata = _metadata(content)
+        if not (metadata.keys() == OLD_KEYS or seal_holds(content, metadata["checksum"])):
+            raise ValueError("its checksum does not fit")
+        tensors = load(content)
+        progress = TypeAdapter(Progress).validate_json(metadata["progress"])  # ignores the secret of old ones
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ResperturbError(f"{path} is damaged ({error}); delete it to train this run from the start.") from error
-    if found != digest:
-        raise ResperturbError(f"{path} belongs to another configuration ({found}, not {digest}); delete it.")
+    if metadata["digest"] != digest:
+        raise ResperturbError(
+            f"{path} belongs to another configuration ({metadata['digest']}, not {digest}); delete it."
+        )
     return Checkpoint(progress, tensors)
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    # safetensors reads the metadata of files only, and a file could change between two readings.
+    length = int.from_bytes(content[:8], "little")
+    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
+    return metadata
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,10 +4,8 @@ In several processes all of them run this loop and stay at the same step. The fi
 so that the others need not see that disk.
 """
 
-import fcntl
 import json
 import math
-import os
 import signal
 import threading
 import time
@@ -22,16 +20,16 @@ from torch import nn
 
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
-from resperturb.errors import BusyError, ResperturbError, UsageError
-from resperturb.files import write_bytes, write_json
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
 from resperturb.perturbation import weights
 from resperturb.training.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.predict import accuracy, normalize, predict
-from resperturb.training.run import SCHEMA, Run, TrainingResult, create_run, environment
-from resperturb.training.secret import forget_secret, noise_secret
+from resperturb.training.run import SCHEMA, Run, TrainingResult, environment, held_run
+from resperturb.training.secret import noise_secret
 from resperturb.training.steps import Steps, uncompiled
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
@@ -80,16 +78,12 @@ def train(
         _check(final, world)
 
         def take_hold() -> tuple[Run, bool]:
-            run = create_run(final, out, runs)
-            held.enter_context(only_process(run))
+            run = held.enter_context(held_run(final, out, runs))
             return run, run.finished
 
         run, finished = world.first(take_hold)
         if not finished:
             _train(run, inputs, draws, accelerator, compiled, on_update if world.leads else _ignore, world)
-        if world.leads:
-            run.checkpoint_path.unlink(missing_ok=True)
-            forget_secret(run.path)
         return run
 
 
@@ -218,6 +212,7 @@ def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progr
     seen = progress.history[-1].get("test_accuracy") if draws == 1 else None
     test_accuracy = measure(model, inputs.test, run.config, draws) if seen is None else seen
     weights.save(model, run.model_path)
+    _write_metrics(run, progress.history)  # a process that was killed before it could may have left the last one out
     radius = getattr(run.config.strategy, "clip_radius", None)
     result = TrainingResult(
         schema=SCHEMA,
@@ -234,9 +229,8 @@ def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progr
         seconds=progress.seconds,
         environment=environment(),
         inputs_clipped=None if radius is None else clipped_share(members, run.config, radius),
-        guarantee=progress.guarantee,
     )
-    write_json(run.result_path, result.to_dict())
+    run.finish(result)
 
 
 def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> float:
@@ -284,20 +278,3 @@ def _stop_requests(alone: bool) -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def only_process(run: Run) -> Iterator[None]:
-    """Hold the run for this process; the lock is the kernel's, so a killed process leaves none behind."""
-    try:
-        handle = os.open(run.path / ".lock", os.O_CREAT | os.O_RDWR)
-    except OSError as error:
-        raise ResperturbError(f"cannot write in {run.path}: {error.strerror}.") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"another process is training {run.path}; wait for it or stop it.") from None
-        yield
-    finally:
-        os.close(handle)

@@ -1,33 +1,54 @@
 """A run: a directory that holds what was asked, how it went, and what came out.
 
-``config.json`` what was asked, ``metrics.jsonl`` a line an epoch, ``checkpoint.safetensors`` while it is unfinished,
-``model.safetensors`` and ``result.json`` once it is done.
+``config.json`` what was asked, ``metrics.jsonl`` one line per epoch, ``checkpoint.safetensors`` while it is
+unfinished, ``model.safetensors`` and ``result.json`` once it is done. ``result.json`` holds the digests of the
+others, which are checked when the run is opened.
 """
 
-import json
+import fcntl
+import math
+import os
 import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 from torch import nn
 
-from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import write_json
+from resperturb.errors import BusyError, ResperturbError, UsageError
+from resperturb.files import digest_of, leftovers, parse_json, read_bytes, read_json, sync, write_json
 from resperturb.models.build import build
-from resperturb.perturbation import weights
+from resperturb.perturbation import strategy_of, weights
+from resperturb.privacy.guarantee import Guarantee
+from resperturb.training.bound import (
+    Array,
+    Digests,
+    differing,
+    read_bound_arrays,
+    read_bound_json,
+    write_bound_arrays,
+    write_bound_json,
+)
 from resperturb.training.config import TrainConfig
 from resperturb.training.migrate import from_file, to_file
+from resperturb.training.secret import NAME as SECRET
+
+CONFIG = "config.json"
 
 SCHEMA = 2
+DAMAGED = "restore it, or train again with another --out"
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[int, Field(gt=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +57,8 @@ class TrainingResult:
 
     ``draws`` is the number of noise draws that the accuracies are averaged over, ``processes`` the numbers of
     processes that trained it, one after the other, and ``inputs_clipped`` the share of training images that a
-    clipping radius shortens. Files of schema 1 do not name their schema, and old ones no ``processes``.
+    clipping radius shortens. Files of schema 1 do not name their schema, have no ``digests`` and, if they are older
+    still, no ``processes``.
     """
 
     train_accuracy: Share
@@ -52,8 +74,8 @@ class TrainingResult:
     processes: tuple[Amount, ...] = (1,)
     environment: dict[str, str] = field(default_factory=dict)
     inputs_clipped: Share | None = None
-    guarantee: dict[str, Any] | None = None
     schema: Annotated[int, Field(ge=1, le=SCHEMA)] = 1
+    digests: Digests | None = None
 
     def accuracies(self) -> dict[str, float]:
         """Give the accuracies and the gap between them, by name."""
@@ -63,17 +85,17 @@ class TrainingResult:
         """Give plain values, ready for JSON; what does not apply is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any], path: Path) -> "TrainingResult":
-        """Read what :meth:`to_dict` gave; ``path`` is where it was found."""
-        try:
-            return TypeAdapter(cls).validate_python(values)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"]))
-            raise ResperturbError(
-                f"{path} is not the result of a training that this version can read ({where}: {problem['msg']})."
-            ) from None
+
+@dataclass(frozen=True)
+class EpochMetrics:
+    """What was measured after an epoch; None where it was not, or where there was nothing to measure."""
+
+    epoch: Amount
+    lr: Finite
+    loss: Finite | None = None
+    train_accuracy: Share | None = None
+    test_accuracy: Share | None = None
+    epsilon: Annotated[float, Field(ge=0)] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,25 +126,98 @@ class Run:
         return self.path / "result.json"
 
     @property
+    def pending_path(self) -> Path:
+        """What came out, before the checkpoint is gone; it then becomes :attr:`result_path`."""
+        return self.path / "result.pending.json"
+
+    @property
     def finished(self) -> bool:
         """Whether the training has come to its end."""
         return self.result_path.exists() and self.model_path.exists()
 
     @cached_property
     def result(self) -> TrainingResult:
-        """Accuracies, classes, time and versions of the finished training."""
+        """Accuracies, classes, time and versions of the finished training.
+
+        Raises:
+            UsageError: The training is not finished.
+            ResperturbError: A file of the run is damaged, was changed, or belongs to another run.
+        """
         if not self.finished:
             raise UsageError(f"the run {self.path} is not finished; run the same `resperturb train` command again.")
-        return TrainingResult.from_dict(_read_json(self.result_path), self.result_path)
+        return self._read_result(self.result_path)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Read the metrics, one entry an epoch."""
+    def _read_result(self, path: Path) -> TrainingResult:
+        result = read_json(TrainingResult, path, DAMAGED)
+        if result.schema == 1:  # written before there were digests
+            return result
+        result = read_bound_json(TrainingResult, path, None, DAMAGED)
+        names = differing(result.digests or {}, self.computed_digests())
+        if len(names) == 1 or sorted(names) == ["config", "data"]:  # one file alone is not of this run
+            file = {"weights": self.model_path, "metrics": self.metrics_path}.get(names[0], self.path / CONFIG)
+            raise ResperturbError(
+                f"{file} is not the file that {path.name} was written with: it was changed, or belongs to another "
+                f"run; {DAMAGED}."
+            )
+        if names:
+            raise ResperturbError(f"{path} belongs to another run (other {', '.join(names)}); {DAMAGED}.")
+        return result
+
+    @cached_property
+    def digests(self) -> Digests:
+        """What names this run, for the files that belong to it."""
+        return self.result.digests or self.computed_digests()
+
+    def computed_digests(self) -> Digests:
+        """Take the digests of the files as they are now."""
+        return {
+            "config": self.config.digest,
+            "data": self.config.data.fingerprint,
+            "weights": digest_of(self.model_path),
+            "metrics": digest_of(self.metrics_path) if self.metrics_path.exists() else "",
+        }
+
+    @cached_property
+    def guarantee(self) -> Guarantee | None:
+        """What the method of training proves about the weights, computed from the configuration and never read."""
+        records = self.result.records
+        steps = self.config.epochs * math.ceil(records / self.config.batch_size)
+        return self.config.method.guarantee(self.config, records, steps)
+
+    def metrics(self) -> list[EpochMetrics]:
+        """Read the metrics, one entry per epoch."""
         if not self.metrics_path.exists():
             return []
-        return [json.loads(line) for line in self.metrics_path.read_text().splitlines()]
+        lines = read_bytes(self.metrics_path).splitlines()
+        return [parse_json(EpochMetrics, line, self.metrics_path, DAMAGED) for line in lines]
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a file that belongs to this finished run, such as ``audit.json`` or ``attacks/lira.json``."""
+        write_bound_json(self.path / name, value, self.digests)
+
+    def read_json(self, kind: type[T], name: str, remedy: str = "make it again") -> T:
+        """Read what :meth:`write_json` wrote; a file that was changed, or is another run's, is refused.
+
+        Runs from before there were digests may have such files without.
+        """
+        old = self.result.schema == 1
+        return read_bound_json(kind, self.path / name, self.digests, remedy, may_be_unbound=old)
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
+        """Write arrays that belong to this finished run, such as ``attacks/lira.npz``."""
+        write_bound_arrays(self.path / name, arrays, self.digests)
+
+    def read_arrays(self, name: str, arrays: Sequence[str], remedy: str = "make it again") -> dict[str, Array]:
+        """Read what :meth:`write_arrays` wrote, refused as by :meth:`read_json`."""
+        old = self.result.schema == 1
+        return read_bound_arrays(self.path / name, arrays, self.digests, remedy, may_be_unbound=old)
 
     def load_model(self) -> nn.Module:
-        """Load the trained network, with its noise."""
+        """Load the trained network, with its noise.
+
+        Raises:
+            ResperturbError: The weights are not those of this run.
+        """
         result = self.result
 
         def bare() -> nn.Module:
@@ -136,10 +231,36 @@ class Run:
 
         with torch.random.fork_rng(devices=[]):
             model = weights.load(bare, self.model_path).eval()
+        if (noise := strategy_of(model)) != self.config.strategy:
+            raise ResperturbError(
+                f"{self.model_path} belongs to another run: its noise is {noise}, that of config.json "
+                f"{self.config.strategy}."
+            )
         if self.config.method.channels_last:
             # As it was trained and measured: noise is drawn in the order of memory, so it depends on the layout.
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
+
+    def leftovers(self) -> list[Path]:
+        """Find what processes that were killed while they wrote for the training have left behind."""
+        names = (self.checkpoint_path, self.model_path, self.metrics_path, self.result_path, self.pending_path)
+        return leftovers(self.path, (CONFIG, SECRET, *(path.name for path in names)))
+
+    def secrets(self) -> list[Path]:
+        """Find the files that may hold the secret of a training; a finished run has none."""
+        kept = (self.path / SECRET, self.checkpoint_path)
+        return [*(path for path in kept if path.exists()), *self.leftovers()]
+
+    def finish(self, result: TrainingResult) -> None:
+        """Write what came out, once nothing secret is left in the folder."""
+        write_bound_json(self.pending_path, result, self.computed_digests())
+        self._complete()
+
+    def _complete(self) -> None:
+        for path in self.secrets():
+            path.unlink()
+        sync(self.path)  # or a power cut could bring them back
+        os.replace(self.pending_path, self.result_path)
 
 
 def open_run(path: Path | str) -> Run:
@@ -151,30 +272,86 @@ def open_run(path: Path | str) -> Run:
     resperturb.errors.UsageError: no/such/run is not a run: there is no config.json in it.
     """
     path = Path(path)
-    if not (path / "config.json").is_file():
-        raise UsageError(f"{path} is not a run: there is no config.json in it.")
-    content = _read_json(path / "config.json")
+    if not (path / CONFIG).is_file():
+        raise UsageError(f"{path} is not a run: there is no {CONFIG} in it.")
+    content = read_json(dict[str, Any], path / CONFIG, DAMAGED)
     made_by = ""
-    if (path / "result.json").is_file():
-        made_by = str(_read_json(path / "result.json").get("environment", {}).get("resperturb", ""))
-    return Run(path, from_file(content, str(path / "config.json"), made_by))
+    if "resperturb" not in content and (path / "result.json").is_file():
+        made_by = read_json(_MadeBy, path / "result.json", DAMAGED).environment.get("resperturb", "")
+    return Run(path, from_file(content, str(path / CONFIG), made_by))
 
 
-def create_run(config: TrainConfig, out: Path | None, runs: Path) -> Run:
-    """Make the directory of a run, or find it: ``out``, or one under ``runs`` named by the hash of ``config``."""
+@dataclass(frozen=True)
+class _MadeBy:
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]:
+    """Make the directory of a run, or find it, and hold it for this process; nobody else can train it meanwhile.
+
+    The lock is taken before anything is written, so that of several processes with different settings one alone gets
+    the directory. It is the kernel's lock, so a killed process leaves none behind. What a killed process did leave is
+    removed, or completed where only the last step was missing.
+
+    Args:
+        config: What is trained.
+        out: The directory; None for one under ``runs`` that is named by the digest of ``config``.
+        runs: The folder of runs.
+
+    Raises:
+        BusyError: Another process holds it.
+        UsageError: The directory holds another run, or something else.
+    """
     path = runs / config.digest if out is None else out
-    if (path / "config.json").exists():
+    _check_free(path, config)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise ResperturbError(f"cannot write in {path}: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _check_free(path, config)
+            raise BusyError(f"another process is training {path}; wait for it or stop it.") from None
+        except OSError as error:
+            raise ResperturbError(
+                f"cannot lock {path}: {error.strerror}; choose a folder on a file system with locks."
+            ) from error
+        _check_free(path, config)
+        run = Run(path, config)
+        if not (path / CONFIG).exists():
+            write_json(path / CONFIG, to_file(config, version("resperturb")))
+        _tidy(run)
+        yield run
+    finally:
+        os.close(handle)
+
+
+def _check_free(path: Path, config: TrainConfig) -> None:
+    """Refuse a folder that holds anything but this run."""
+    if (path / CONFIG).exists():
         present = open_run(path)
         if present.config != config:
             raise UsageError(
                 f"{path} holds another run ({_differences(present.config, config)}); choose another --out, or "
                 "delete that folder."
             )
-        return present
-    if path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir())):
+    elif path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir())):
         raise UsageError(f"{path} exists and is not a run; choose another --out.")
-    write_json(path / "config.json", to_file(config, version("resperturb")))
-    return Run(path, config)
+
+
+def _tidy(run: Run) -> None:
+    for path in run.secrets() if run.finished else run.leftovers():
+        path.unlink()
+    if run.finished:
+        run.pending_path.unlink(missing_ok=True)
+    elif run.pending_path.exists() and run.model_path.exists():
+        run._read_result(run.pending_path)
+        run._complete()
 
 
 def environment() -> dict[str, str]:
@@ -200,13 +377,3 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, item in value.items():
         flat.update(_flat(item, f"{prefix}{name}.") if isinstance(item, dict) else {prefix + name: item})
     return flat
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ResperturbError(f"{path} cannot be read ({error}); delete its folder and train again.") from error
-    if not isinstance(content, dict):
-        raise ResperturbError(f"{path} is not a JSON object; delete its folder and train again.")
-    return content

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resperturb.errors import ResperturbError
+from resperturb.files import read_bytes, write_bytes
 from resperturb.noise import derive_key
 from resperturb.privacy.guarantee import Assumption
 
@@ -35,33 +36,12 @@ def noise_secret(folder: Path, digest: str) -> bytes:
         ResperturbError: If the secret cannot be kept, or is damaged.
     """
     path = folder / NAME
-    try:
-        if not path.exists():
-            _write(path, os.urandom(BYTES))
-        secret = path.read_bytes()
-    except OSError as error:
-        raise ResperturbError(
-            f"the secret of the training noise cannot be kept in {path}: {error.strerror}."
-        ) from error
+    if not path.exists():
+        write_bytes(path, os.urandom(BYTES), private=True)
+    secret = read_bytes(path)
     if len(secret) != BYTES:
         raise ResperturbError(f"{path} is damaged; delete the folder of the run and train again.")
     return derive_key(b"training", secret, digest.encode())
-
-
-def forget_secret(folder: Path) -> None:
-    """Delete the secret of a training that has ended."""
-    (folder / NAME).unlink(missing_ok=True)
-
-
-def _write(path: Path, secret: bytes) -> None:
-    temporary = path.with_name(f"{NAME}.{os.urandom(4).hex()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, secret)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
 
 
 def secrecy(config: "TrainConfig") -> Assumption:

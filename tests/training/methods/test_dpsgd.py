@@ -151,9 +151,9 @@ def test_without_clipping_and_noise_it_matches_sgd_where_all_records_are_in_ever
     torch.manual_seed(0)
     start = build_model(plain.config, members_of(plain.config)).state_dict()
     assert distance(private, load_file(plain.model_path), start) < 1e-3
-    assert private.result.guarantee["epsilon"] == "inf"
-    assert "nothing at all is promised" in private.result.guarantee["verdict"]
-    assert plain.result.guarantee is None
+    assert private.guarantee.epsilon == float("inf")
+    assert "nothing at all is promised" in private.guarantee.verdict
+    assert plain.guarantee is None
 
 
 class Stop(Exception):
@@ -185,7 +185,7 @@ def test_a_crashed_training_ends_with_the_same_weights_and_guarantee(tmp_path: P
             train(config, runs=tmp_path / "crashed", on_update=crash_at(step))
     resumed = train(config, runs=tmp_path / "crashed")
     assert same(whole, resumed)
-    assert whole.result.guarantee == resumed.result.guarantee
+    assert whole.guarantee == resumed.guarantee
 
 
 def checkpoint_of(path: Path) -> Progress:
@@ -206,24 +206,24 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
     assert kept is not None
     assert (kept["steps"], kept["epsilon"]) == (5, epsilon(5))
     run = train(config, out=tmp_path / "run")
-    proven = run.result.guarantee
-    assert (proven["steps"], proven["epsilon"], proven["delta"]) == (9, epsilon(9), 1e-4)
-    assert [entry["epsilon"] for entry in run.metrics()] == [epsilon(3), epsilon(6), epsilon(9)]
-    statuses = {assumption["status"] for assumption in proven["assumptions"]}
+    proven = run.guarantee
+    assert (proven.schedule.steps, proven.epsilon, proven.delta) == (9, epsilon(9), 1e-4)
+    assert [entry.epsilon for entry in run.metrics()] == [epsilon(3), epsilon(6), epsilon(9)]
+    statuses = {assumption.status for assumption in proven.assumptions}
     assert statuses == {"assumed", "enforced"}
 
 
 def test_the_seed_repeats_a_run_only_where_that_was_asked_for(tmp_path: Path) -> None:
     one, again = (train(tiny_config(epochs=1, method="dpsgd"), out=tmp_path / name) for name in "ab")
     assert same(one, again)
-    assert any("seed" in a["statement"] for a in one.result.guarantee["assumptions"] if a["status"] == "not met")
+    assert any("seed" in a.statement for a in one.guarantee.assumptions if a.status == "not met")
 
 
 def test_a_wanted_epsilon_is_met_and_not_undercut(tmp_path: Path) -> None:
     run = train(tiny_config(epochs=1, method={"name": "dpsgd", "target_epsilon": 4.0}), runs=tmp_path)
-    assert 3.98 < run.result.guarantee["epsilon"] <= 4.0
+    assert 3.98 < run.guarantee.epsilon <= 4.0
     assert isinstance(run.config.method, Dpsgd)
-    assert run.config.method.noise_multiplier == run.result.guarantee["noise_multiplier"]
+    assert run.config.method.noise_multiplier == run.guarantee.noise_multiplier
 
 
 def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Path) -> None:

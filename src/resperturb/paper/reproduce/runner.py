@@ -172,7 +172,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
         audit, audit_why, shadows = _audit(experiment, cell, preset, library)
     measured = _numbers(found)
     attack = found[0].attacks.get("paper") if found else None
-    proven = found[0].run.result.guarantee if found else None
+    proven = found[0].run.guarantee if found else None
     return Row(
         key=cell.key,
         name=cell.name,
@@ -198,14 +198,14 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
         attack_learning_rates=tuple(
             sorted({attack.attack_learning_rate for one in found for attack in one.attacks.values()})
         ),
-        proven=None if proven is None else ProvenEpsilon(proven["epsilon"], proven["delta"], proven["steps"]),
+        proven=None if proven is None else ProvenEpsilon(proven.epsilon, proven.delta, proven.details["steps"]),
         trained={run.config.digest: run.result.seconds for one in found for run in (*one.used, *shadows)},
     )
 
 
 def _memorised_after(run: Run) -> int | None:
     """The first epoch with a training accuracy of 1.000, if there was one."""
-    return next((line["epoch"] for line in run.metrics() if round(line["train_accuracy"], 3) == 1.0), None)
+    return next((line.epoch for line in run.metrics() if round(line.train_accuracy or 0, 3) == 1.0), None)
 
 
 def _elsewhere(why: str, library: Library) -> str:

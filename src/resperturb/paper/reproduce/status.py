@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from resperturb.errors import ResperturbError
 from resperturb.paper.reproduce.declarations import Experiment
 from resperturb.paper.reproduce.library import runs_in, state_of
 from resperturb.paper.reproduce.plan import estimate, kind_of, trainings
@@ -125,7 +126,7 @@ def _on_disk(runs: Path) -> dict[str, Found]:
 def _share(run: Run) -> float:
     try:
         return len(run.metrics()) / run.config.epochs
-    except ValueError:  # damaged: the training will find out how far it is
+    except ResperturbError:  # damaged: the training will find out how far it is
         return 0.0
 
 

@@ -1,0 +1,229 @@
+"""A run has one owner, keeps no secret, and its files belong together."""
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from resperturb.errors import BusyError, ResperturbError, UsageError
+from resperturb.files import leftovers
+from resperturb.training import secret
+from resperturb.training.config import TrainConfig
+from resperturb.training.loop import train
+from resperturb.training.run import Run, held_run, open_run
+from tests.conftest import tiny_config
+
+SECRET = bytes(range(100, 116))
+FILE_OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Do ``work`` in a child process, and give its exit code."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:
+            os._exit(3 if isinstance(error, BusyError) else 4 if isinstance(error, UsageError) else 1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def die_at(number: int, folder: Path) -> None:
+    """End this process, as a kill would, before its so many-th operation on a file in ``folder``."""
+    seen = 0
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        if event in FILE_OPERATIONS and str(arguments[0]).startswith(str(folder)):
+            seen += 1
+            if seen == number:
+                os._exit(9)
+
+    sys.addaudithook(watch)
+
+
+def holders_of_the_secret(folder: Path) -> list[Path]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if any(s in path.read_bytes() for s in (SECRET, SECRET.hex().encode()))]
+
+
+def test_no_kill_at_any_file_operation_leaves_the_secret_in_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret.os, "urandom", lambda count: SECRET)
+    config = tiny_config(epochs=1, data={"limit": 40}, method="dpsgd", seeded_noise=False, batch_size=5)
+    whole = train(config, out=tmp_path / "whole")
+    assert holders_of_the_secret(whole.path) == []
+    kills = secrets_left = 0
+    while True:
+        out = tmp_path / str(kills)
+
+        def killed(out: Path = out, number: int = kills + 1) -> None:
+            die_at(number, out)
+            train(config, out=out)
+
+        code = in_child(killed)
+        left = holders_of_the_secret(out) if out.exists() else []
+        secrets_left += bool(left)
+        assert all(path.stat().st_mode & 0o077 == 0 for path in left)
+        assert not (left and (out / "result.json").exists())
+        if code == 0:
+            break
+        assert code == 9
+        run = train(config, out=out)
+        assert run.finished
+        assert holders_of_the_secret(out) == []
+        assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in whole.path.iterdir())
+        assert run.model_path.read_bytes() == whole.model_path.read_bytes()
+        assert run.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
+        kills += 1
+    assert kills > 15, "it was not killed at the operations that matter"
+    assert secrets_left > 3, "it was never killed while the secret was on disk"
+
+
+def test_a_run_is_for_its_owner_only(tmp_path: Path) -> None:
+    run = train(tiny_config(epochs=1, data={"limit": 40}), out=tmp_path / "new" / "run")
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert run.path.parent.stat().st_mode & 0o777 != 0o700, "only the run itself is ours to close"
+
+
+def test_what_was_left_in_a_finished_run_goes_when_it_is_opened_for_training(tmp_path: Path) -> None:
+    config = tiny_config(epochs=1, data={"limit": 40})
+    run = train(config, out=tmp_path / "run")
+    left = ("checkpoint.safetensors", ".secret", ".checkpoint.safetensors.01234567.tmp", ".audit.json.01234567.tmp")
+    for name in left:
+        (run.path / name).write_bytes(b"secret")
+    train(config, out=run.path)
+    assert run.secrets() == []
+    assert leftovers(run.path, ["audit.json"]), "an audit may be writing this one"
+
+
+def test_of_many_processes_with_different_settings_one_gets_the_folder(tmp_path: Path) -> None:
+    configs = [tiny_config(epochs=epochs) for epochs in range(1, 7)]
+
+    def take(config: TrainConfig, out: Path, start: int) -> Callable[[], None]:
+        def work() -> None:
+            os.read(start, 1)  # returns for all at once when the other end is closed
+            with held_run(config, out, tmp_path) as run, open(run.metrics_path, "a") as file:
+                file.write(config.digest + "\n")
+
+        return work
+
+    for attempt in range(20):
+        out = tmp_path / str(attempt)
+        start, barrier = os.pipe()
+        children = []
+        for config in configs:
+            child = os.fork()
+            if child == 0:
+                os.close(barrier)
+                os._exit(in_child(take(config, out, start)))
+            children.append(child)
+        os.close(barrier)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        os.close(start)
+        assert codes.count(0) == 1
+        assert set(codes) <= {0, 3, 4}, "the others are told that it is busy, or taken"
+        assert open_run(out).metrics_path.read_text().split() == [open_run(out).config.digest]
+        assert open_run(out).config == configs[codes.index(0)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    folder = tmp_path_factory.mktemp("pair")
+    noise = {"name": "additive", "gamma": 0.5}
+    one, other = (
+        train(tiny_config(epochs=1, data={"limit": 40}, perturbation=noise, seed=seed), out=folder / str(seed))
+        for seed in (0, 1)
+    )
+    return one, other
+
+
+@pytest.fixture
+def copied(pair: tuple[Run, Run], tmp_path: Path) -> Run:
+    shutil.copytree(pair[0].path, tmp_path / "run")
+    return open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["config.json", "result.json", "model.safetensors", "metrics.jsonl"])
+def test_a_file_of_another_run_is_refused_with_its_name(copied: Run, pair: tuple[Run, Run], name: str) -> None:
+    assert copied.result == pair[0].result
+    shutil.copy(pair[1].path / name, copied.path / name)
+    run = open_run(copied.path)
+    with pytest.raises(ResperturbError, match=rf"/{name} .* belongs to another run|/{name} belongs to another run"):
+        run.result  # noqa: B018
+    with pytest.raises(ResperturbError, match="belongs to another run"):
+        run.load_model()
+
+
+@pytest.mark.parametrize("field", ["test_accuracy", "records", "seconds"])
+def test_an_edited_result_is_refused(copied: Run, field: str) -> None:
+    values = json.loads(copied.result_path.read_text())
+    copied.result_path.write_text(json.dumps({**values, field: 1}, indent=2))
+    with pytest.raises(ResperturbError, match=r"result\.json was changed after it was written"):
+        open_run(copied.path).result  # noqa: B018
+
+
+def test_a_flipped_bit_of_the_weights_is_noticed(copied: Run) -> None:
+    content = bytearray(copied.model_path.read_bytes())
+    content[-100] ^= 1
+    copied.model_path.write_bytes(content)
+    with pytest.raises(ResperturbError, match=r"model\.safetensors is not the file"):
+        open_run(copied.path).load_model()
+
+
+def as_written_before_digests(run: Run) -> Run:
+    values = json.loads(run.result_path.read_text())
+    for name in ("schema", "digests", "checksum"):
+        del values[name]
+    run.result_path.write_text(json.dumps({**values, "guarantee": {"epsilon": 0.1}}))
+    return open_run(run.path)
+
+
+def test_runs_from_before_digests_open_but_not_with_other_noise(copied: Run) -> None:
+    old = as_written_before_digests(copied)
+    assert old.result.digests is None
+    old.load_model()
+    silent = tiny_config(epochs=1, data={"limit": 40}, perturbation={"name": "additive", "gamma": 0.0})
+    shutil.copy(train(silent, out=old.path.parent / "silent").model_path, old.model_path)
+    with pytest.raises(ResperturbError, match=r"model\.safetensors belongs to another run: its noise"):
+        open_run(old.path).load_model()
+
+
+def test_epsilon_is_computed_never_read(tmp_path: Path) -> None:
+    run = train(
+        tiny_config(epochs=1, data={"limit": 40}, batch_size=5, method="dpsgd", seeded_noise=False),
+        out=tmp_path / "run",
+    )
+    assert "epsilon" not in run.result_path.read_text()
+    before = run.guarantee
+    assert before is not None
+    old = as_written_before_digests(run).guarantee
+    assert old == before
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    text: str
+
+
+def test_what_is_kept_with_a_run_stays_with_it(copied: Run, pair: tuple[Run, Run]) -> None:
+    copied.write_json("notes/a.json", Note("mine"))
+    assert copied.read_json(Note, "notes/a.json") == Note("mine")
+    shutil.copytree(copied.path / "notes", pair[1].path / "notes", dirs_exist_ok=True)
+    with pytest.raises(ResperturbError, match=r"a\.json belongs to another run \(other config, weights"):
+        pair[1].read_json(Note, "notes/a.json", "audit it again")
+    path = copied.path / "notes/a.json"
+    path.write_text(path.read_text().replace("mine", "fine"))
+    with pytest.raises(ResperturbError, match="was changed"):
+        copied.read_json(Note, "notes/a.json")
+    path.write_text('{"text": "mine"}')
+    with pytest.raises(ResperturbError, match="does not say to which run"):
+        copied.read_json(Note, "notes/a.json")
+    assert as_written_before_digests(copied).read_json(Note, "notes/a.json") == Note("mine")
