@@ -13,6 +13,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "demo",
     "train",
     "evaluate",
+    "verify",
     "attack",
     "report",
     "audit",
