@@ -132,3 +132,21 @@ def test_coins_are_fair_and_independent_of_other_coins() -> None:
     assert tosses.mean() == pytest.approx(0.5, abs=4 * 0.0025)
     correlations = np.corrcoef(tosses)[np.triu_indices(100, 1)]
     assert np.abs(correlations).max() < 5 * 0.05
+
+
+def test_where_images_have_groups_a_clean_canary_stands_for_a_person_who_may_be_absent() -> None:
+    whole = images(groups=True)
+    made = make_canaries(whole, np.arange(60), {"clean": 4, "mislabelled": 6}, seed=1)
+    assert whole.groups is not None
+    assert made.images.groups is not None
+    assert len(set(made.images.groups)) == len(made)
+    trained_on = np.setdiff1d(np.arange(60), made.left_out)
+    assert not set(whole.groups[made.sources[:4]]) & set(whole.groups[trained_on])
+    assert set(made.sources) <= set(made.left_out)
+    assert len(made.left_out) <= 4 * 3 + 6
+
+
+def test_groups_change_no_canary() -> None:
+    with_groups, without = (make_canaries(images(groups=groups), np.arange(60), COUNTS, seed=2) for groups in (1, 0))
+    assert with_groups.images.images.equal(without.images.images)
+    assert with_groups.sources.tolist() == without.sources.tolist() == without.left_out.tolist()

@@ -545,10 +545,13 @@ def test_a_hub_data_set_is_read_like_its_parquet_files(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     images = pictures(6)
     for part in ("train", "test"):
-        write_parquet(tmp_path / "set" / f"{part}.parquet", images, ["a", "b"], label=[0, 1, 1, 0, 1, 0])
+        file = tmp_path / "set" / f"{part}.parquet"
+        write_parquet(file, images, ["a", "b"], label=[0, 1, 1, 0, 1, 0], patient=[f"{part} {i}" for i in range(6)])
     # A folder stands in for a repository of the hub: the client reads both in the same way.
     monkeypatch.setattr(hub, "hub_name", lambda spec: str(tmp_path / "set"))
-    train, test = hub.Hub().read(Place("owner/name", None, Columns()))
+    train, test = hub.Hub().read(Place("owner/name", None, Columns(group="patient")))
+    assert train.groups is not None
+    assert train.groups.tolist() == [f"train {i}" for i in range(6)]
     assert train.names == ("a", "b")
     assert train.labels == (0, 1, 1, 0, 1, 0)
     assert list(train.images) == [png(image) for image in images]

@@ -89,5 +89,5 @@ def _outsiders(inputs: Inputs, data: DataConfig, most: int) -> ImageSet:
         return inputs.test.select(np.arange(min(most, len(inputs.test))))
     canaries = inputs.canaries(data.part)
     others = inputs.quarters.shadow_out
-    spare = others if canaries is None else np.setdiff1d(others, canaries.sources)
+    spare = others if canaries is None else np.setdiff1d(others, canaries.left_out)
     return inputs.train.select(np.random.default_rng(data.split_seed).permutation(spare)[:most])

@@ -1,7 +1,7 @@
 """Canaries: records made to be memorised, put into the training data by coins, in memory only.
 
-An audit of ordinary records says what happens to ordinary people. The most exposed are those a model can only learn
-by heart (Carlini et al. 2022; Aerni, Zhang and Tramer 2024), and canaries stand for them:
+An audit of ordinary records says what happens to ordinary people. The most exposed are those a model can only
+memorise (Carlini et al. 2022; Aerni, Zhang and Tramer 2024), and canaries stand for them:
 
 - ``clean``: an ordinary image with its own label;
 - ``mislabelled``: an ordinary image with a wrong label;
@@ -34,11 +34,17 @@ Names = np.ndarray[Any, np.dtype[np.str_]]
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The canaries as images, the kind of each, and the training images that some were made from."""
+    """The canaries as images, the kind of each, and the training images that some were made from.
+
+    Where images have groups, each canary is a group of its own. ``left_out`` are the images that no model may be
+    trained on beside them: the sources, and all of the groups that clean canaries come from. A clean canary stands for
+    a person who may be absent, and would look present if other images of that person were trained on.
+    """
 
     images: ImageSet
     kinds: Names
     sources: Indices
+    left_out: Indices
 
     def __len__(self) -> int:
         return len(self.images)
@@ -79,7 +85,10 @@ def make_canaries(images: ImageSet, spare: Indices, counts: Mapping[str, int], s
         groups,
         f"canaries of {images.name}",
     )
-    return Canaries(made, np.repeat(KINDS, [wanted[kind] for kind in KINDS]), sources)
+    left_out = sources
+    if images.groups is not None:
+        left_out = np.union1d(sources, np.flatnonzero(np.isin(images.groups, images.groups[clean])))
+    return Canaries(made, np.repeat(KINDS, [wanted[kind] for kind in KINDS]), sources, left_out)
 
 
 def fair_coins(count: int, seed: int, purpose: int = 0) -> Bools:

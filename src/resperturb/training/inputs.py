@@ -57,7 +57,7 @@ class Inputs:
         if part == "all":
             canaries = self.canaries(part)
             everybody = np.arange(len(self.train))
-            return everybody if canaries is None else np.setdiff1d(everybody, canaries.sources)
+            return everybody if canaries is None else np.setdiff1d(everybody, canaries.left_out)
         if part == "audit":
             return self.target_half[self._coins(self.target_half)]
         quarter: Indices = getattr(self.quarters, part)
