@@ -60,3 +60,18 @@ def test_chunks_are_those_of_torch(images, size):
     assert all(
         one.equal(other) for one, other in zip(in_chunks(images, size), torch.split(images[:], size), strict=True)
     )
+
+
+def test_pages_that_were_let_go_are_read_again(tmp_path, monkeypatch):
+    from resperturb.data import rows as module
+
+    released = []
+    monkeypatch.setattr(module, "RESIDENT_BYTES", 1)
+    np.save(tmp_path / "a.npy", PARTS[0])
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    rows = Rows([mapped])
+    original = module.let_go
+    monkeypatch.setattr(module, "let_go", lambda part, touched: released.append(touched) or original(part, touched))
+    for _ in range(3):
+        assert rows[:].equal(torch.from_numpy(PARTS[0]))
+    assert len(released) == 3

@@ -37,8 +37,8 @@ class Canaries:
     """The canaries as images, the kind of each, and the training images that some were made from.
 
     Where images have groups, each canary is a group of its own. ``left_out`` are the images that no model may be
-    trained on beside them: the sources, and all of the groups that clean canaries come from. A clean canary stands for
-    a person who may be absent, and would look present if other images of that person were trained on.
+    trained on beside them: the sources, and all of the groups that clean canaries come from. A clean canary stands
+    for a person who may be absent, and would look present if other images of that person were trained on.
     """
 
     images: ImageSet

@@ -9,8 +9,10 @@ import torch
 
 Pixels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
-# So much of a mapped file stays in the resident set of a process; more than a few batches, whatever their size.
-RESIDENT_BYTES = 1 << 26
+# After so many bytes of a mapped file were touched, its pages leave the resident set of the process.
+RESIDENT_BYTES = 1 << 23
+# What the system maps around a row that is asked for, in the hope that the next one is near.
+_AROUND_A_ROW = 1 << 16
 
 
 def let_go(pixels: Pixels, touched: int) -> int:
@@ -62,7 +64,7 @@ class Rows:
     def __getitem__(self, index: Any) -> torch.Tensor:
         chosen = self.places[index.cpu().numpy() if isinstance(index, torch.Tensor) else index]
         found = self._copied(np.atleast_1d(chosen))
-        touched = self._touched + found.nbytes
+        touched = self._touched + found.nbytes + len(found) * _AROUND_A_ROW
         self._touched = [let_go(part, touched) for part in self.parts][-1]
         return torch.from_numpy(found if np.ndim(chosen) else found[0])
 

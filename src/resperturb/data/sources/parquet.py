@@ -22,6 +22,7 @@ IMAGE_COLUMNS = ("image", "img", "images")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class")
 # Few enough for large images, many enough for small ones.
 ROWS_AT_A_TIME = 64
+_BUFFER_BYTES = 1 << 20
 
 
 @data_sources.register("parquet")
@@ -79,8 +80,8 @@ def read_parquet(files: Sequence[Path], columns: Columns) -> Records:
     def batches() -> Iterator[Any]:
         for file in files:
             with _readable(file):
-                # Mapped, so that the pages of a large row group are not all read to get at its first rows.
-                opened = parquet.ParquetFile(file, memory_map=True)
+                # Buffered, so that the pages of a large row group are not all read to get at its first rows.
+                opened = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
                 for batch in opened.iter_batches(ROWS_AT_A_TIME, columns=[found.image]):
                     yield batch.column(0)
 
