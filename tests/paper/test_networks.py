@@ -1,11 +1,17 @@
 """The variants of ResNet8: as large as it, their noise where they say."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from resperturb.models import build
 from resperturb.paper import networks
+from resperturb.paper.reproduce.declarations import Cell, Variant
+from resperturb.paper.reproduce.plan import target_config
+from resperturb.paper.reproduce.presets import Scale
 from resperturb.perturbation import Additive, junctions, noise_off, perturb
+from resperturb.training import open_run, train
 
 NAMES = ("inside_resnet8", "post_activation_resnet8")
 
@@ -42,3 +48,19 @@ def test_noise_on_a_post_activation_sum_is_as_large_as_gamma() -> None:
     x = torch.randn(4, 16, 8, 8, generator=torch.Generator().manual_seed(0))
     noisy = perturb(torch.nn.Sequential(block), Additive(1000.0, input_std=0.0), seed=0)
     assert float(noisy(x).detach().max()) > 2000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_trained_as_a_resnet8_is_and_read_back(name: str, tmp_path: Path) -> None:
+    networks_of = {
+        network: target_config(
+            Cell("cifar10", Variant(strategy="additive", gamma=0.5, network=network)),
+            Scale("fashion-sample", 1, 1, limit=80, batch_size=20),
+            seed=0,
+        )
+        for network in ("resnet8", f"resperturb.paper.networks:{name}")
+    }
+    standard, other = (config.model_dump(exclude={"model"}) for config in networks_of.values())
+    assert {key: other[key] for key in standard if key != "network_fingerprint"} == standard
+    run = train(networks_of[f"resperturb.paper.networks:{name}"], runs=tmp_path)
+    assert len(junctions(open_run(run.path).load_model())) == 3
