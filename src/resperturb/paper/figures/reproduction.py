@@ -204,8 +204,8 @@ def _over_threshold(precision: "Axes", recall: "Axes", rows: Sequence[Row]) -> N
     for axes, name in ((precision, "precision"), (recall, "recall")):
         axes.set_xlabel("threshold of the attack")
         axes.set_ylabel(name)
+        axes.set_xticks(sorted({float(x) for line in axes.lines for x in np.atleast_1d(line.get_xdata())}))
     precision.axhline(0.5, color=GREY, linestyle=":")
-    precision.sharex(recall)  # where nothing is accepted there is no precision
 
 
 def _over_gamma(
@@ -413,7 +413,7 @@ def _explain(figure: "Figure", result: Trained, more: str = "", bars: bool = Tru
     """Say above a figure what it shows, on what, and what its marks mean."""
     names = list(dict.fromkeys(result.data_of(row).shown for row in result.shown))
     presets = list(dict.fromkeys(row.preset for row in result.shown))
-    head = f"{BY_ID[result.id].title}; {', '.join(names)}; preset {' and '.join(presets)}."
+    head = f"{BY_ID[result.id].title} ({', '.join(names)}; preset {' and '.join(presets)})"
     stars = "Stars: the paper. " if any(row.paper for row in result.shown) and bars else ""
     text = f"{head}\n{stars}{BARS if bars else ''}{more}".strip()
     figure.suptitle(text, fontsize=7.5, x=0.01, ha="left", wrap=True)

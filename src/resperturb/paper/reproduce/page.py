@@ -432,10 +432,10 @@ def _whys(result: AnyResult) -> list[str]:
 
 
 def _provenance(made: Made, experiment: Experiment) -> list[str]:
-    parts = [f"Preset {made.preset}: {made.about if experiment.cells else 'nothing is trained'}"]
+    parts = [f"Preset {made.preset}" + ("" if experiment.cells else ": nothing is trained")]
     for data in made.data:
         groups = f", {data.groups} patients kept apart" if data.groups else ""
-        reduced = f"; {data.reduced}" if data.reduced and experiment.cells else ""
+        reduced = f"; {data.reduced or 'the settings of the paper as we read them'}" if experiment.cells else ""
         parts.append(
             f"{data.shown} (fingerprint {data.fingerprint}): {data.training_images:,} training images, "
             f"{data.a_quarter:,} per quarter, {data.test_images:,} test images{groups}{reduced}"

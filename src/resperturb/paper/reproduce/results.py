@@ -178,11 +178,6 @@ class Made:
     trainings: int = 0
     seconds: float = 0.0
 
-    @property
-    def about(self) -> str:
-        """What the preset means."""
-        return PRESETS[self.preset].about
-
 
 @dataclass(frozen=True)
 class ClaimFound:
