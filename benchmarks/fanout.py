@@ -115,7 +115,7 @@ def _throughput(folder: Path, quick: bool, jobs: int) -> dict[str, Any]:
     from resperturb.training.config import make_config
 
     torch.set_num_threads(WORKERS // jobs)
-    target = make_config(data={"spec": "fashion-sample"}, epochs=1 if quick else EPOCHS)
+    target = make_config(data={"spec": "fashion-sample", "part": "target_train"}, epochs=1 if quick else EPOCHS)
     configs = shadow_configs(target, 2 if quick else SHADOWS)
     started = time.perf_counter()
     runs = train_many(configs, folder, jobs)
@@ -134,7 +134,7 @@ def _tiny(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     count = WARM_UP + 4 if quick else TINY_TASKS
-    data = {"spec": "fashion-sample", "limit": 40}
+    data = {"spec": "fashion-sample", "limit": 40, "part": "target_train"}
     configs = [make_config(data=data, epochs=1, seed=seed) for seed in range(count)]
     ends: list[float] = []
     started = time.perf_counter()
@@ -168,7 +168,10 @@ def _memory(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
         for name, top, shape in (("x", 256, (32, 32, 3)), ("y", 10, ()))
     }
     np.savez(folder / "images.npz", **arrays)
-    configs = [make_config(data={"spec": str(folder / "images.npz")}, epochs=1, seed=seed) for seed in range(WORKERS)]
+    configs = [
+        make_config(data={"spec": str(folder / "images.npz"), "part": "target_train"}, epochs=1, seed=seed)
+        for seed in range(WORKERS)
+    ]
     watch = _Watch("train_elsewhere" if engine == "ray" else "multiprocessing.spawn")
     with watch:
         train_many(configs, folder / "runs", WORKERS, engine=RayEngine() if engine == "ray" else local)

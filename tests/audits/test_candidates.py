@@ -11,7 +11,7 @@ CANARIES = CanaryConfig(mislabelled=10, blank=6)
 
 
 def data(**changes: object) -> DataConfig:
-    return DataConfig(**{"spec": "fashion-sample", "limit": 200, **changes})  # type: ignore[arg-type]
+    return DataConfig(**{"spec": "fashion-sample", "limit": 200, "part": "target_train", **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", ["target_train", "audit", "all"])

@@ -12,6 +12,7 @@ from resperturb.errors import UsageError
 from resperturb.training.run import Run, open_run
 
 TINY = ["--data", "fashion-sample", "--limit", "80", "--epochs", "1", "--batch-size", "20"]
+TINY += ["--part", "target_train"]
 
 
 @pytest.fixture(scope="module")

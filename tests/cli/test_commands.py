@@ -17,6 +17,7 @@ from resperturb.training.run import Run
 
 COMMAND = [sys.executable, "-m", "resperturb"]
 TINY = ["--data", "fashion-sample", "--limit", "240", "--epochs", "3", "--batch-size", "20", "--gamma", "0.5"]
+TINY += ["--part", "target_train", "--seeded-noise"]
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from resperturb.cli import app
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, measure, train
+from resperturb.training.network import build_model
 from resperturb.training.run import Run, open_run
-from resperturb.training.steps import build_model
 from tests.training import ranks
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -137,7 +137,7 @@ def check_auditable(target: Run) -> None:
     if data.part == "all" and data.canaries is None:
         raise UsageError(
             f"{target.path} was trained on all of its images and without canaries, so there is nobody of whom it is "
-            "known that they were left out; train with --part target_train (the default) or audit, or with canaries."
+            "known that they were left out; train with --part target_train or audit, or with canaries."
         )
 
 

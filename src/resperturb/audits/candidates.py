@@ -67,7 +67,7 @@ class Candidates:
 def candidates(data: DataConfig, outsiders: int = MOST_OUTSIDERS) -> Candidates:
     """Find the rows to ask the models of ``data`` about; at most so many ``outsiders``.
 
-    >>> found = candidates(DataConfig(spec="fashion-sample", limit=80), outsiders=10)
+    >>> found = candidates(DataConfig(spec="fashion-sample", limit=80, part="target_train"), outsiders=10)
     >>> len(found), len(found.images), int(found.members(found.data).sum())
     (40, 50, 20)
     """

@@ -110,7 +110,7 @@ def check_attackable(target: Run) -> None:
     if target.config.data.part == "all":
         raise UsageError(
             f"{target.path} was trained on all of its images, so there is nobody of whom it is known that they were "
-            "left out; train a target for the attack with --part target_train (the default)."
+            "left out; train a target for the attack with --part target_train."
         )
 
 

@@ -16,7 +16,7 @@ def shadow_configs(target: TrainConfig, count: int) -> list[TrainConfig]:
     """Say how shadows are trained: like the target, every candidate in half of them.
 
     >>> from resperturb.training.config import DataConfig
-    >>> target = TrainConfig(data=DataConfig(spec="x"))
+    >>> target = TrainConfig(data=DataConfig(spec="x", part="target_train"))
     >>> [(config.data.part, config.data.subset_seed) for config in shadow_configs(target, 2)]
     [('audit', 2), ('audit', 3)]
     """

@@ -72,12 +72,11 @@ def proven(run: Run, delta: float, can_use_coins: bool) -> Proven:
     if strategy is None:
         return _nothing("It was trained without noise, so nothing is proven.")
     height, width = run.result.image_size
-    largest_pixel = max(abs(config.mean), abs(1 - config.mean)) / config.std
     facts = TrainingFacts(
         epochs=config.epochs,
         batch_size=config.batch_size,
         records=records,
-        input_radius=largest_pixel * math.sqrt(run.result.channels * height * width),
+        input_radius=config.input_radius(run.result.channels, height, width),
         networks=parse_name(config.model).networks,
     )
     budget = strategy.guarantee(facts, delta)

@@ -10,7 +10,9 @@ from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
-Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise.
+Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise; and on the
+test images the area under the ROC curve, sensitivity and specificity: of two classes the second is the positive one,
+of more they are means over the classes.
 
 One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker who
 may ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
@@ -34,24 +36,27 @@ def evaluate(
     """Measure and print."""
     from resperturb import perturbation
     from resperturb.training.inputs import load_inputs
-    from resperturb.training.loop import measure
+    from resperturb.training.loop import measure_scores
     from resperturb.training.run import open_run
 
     opened = open_run(run)
     model = opened.load_model()
     inputs = load_inputs(opened.config.data)
     with perturbation.noise_off(model) if noise_off else nullcontext():
-        train_accuracy, test_accuracy = (
-            measure(model, images, opened.config, draws)
+        train, test = (
+            measure_scores(model, images, opened.config, draws)
             for images in (inputs.members(opened.config.data.part), inputs.test)
         )
     found = {
         "run": str(run),
         "draws": draws,
         "noise": not noise_off,
-        "train_accuracy": train_accuracy,
-        "test_accuracy": test_accuracy,
-        "gap": train_accuracy - test_accuracy,
+        "train_accuracy": train.accuracy,
+        "test_accuracy": test.accuracy,
+        "gap": train.accuracy - test.accuracy,
+        "auroc": test.auroc,
+        "sensitivity": test.sensitivity,
+        "specificity": test.specificity,
     }
     emit(found, as_json, lambda console: _show(console, found))
 
@@ -60,8 +65,9 @@ def _show(console: Any, found: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table()
-    for heading in ("run", "draws", "train acc.", "test acc.", "gap"):
+    for heading in ("run", "draws", "train acc.", "test acc.", "gap", "AUROC", "sensitivity", "specificity"):
         table.add_column(heading)
     draws = str(found["draws"]) if found["noise"] else "noise off"
-    table.add_row(found["run"], draws, *(f"{found[key]:.3f}" for key in ("train_accuracy", "test_accuracy", "gap")))
+    names = ("train_accuracy", "test_accuracy", "gap", "auroc", "sensitivity", "specificity")
+    table.add_row(found["run"], draws, *("-" if found[name] is None else f"{found[name]:.3f}" for name in names))
     console.print(table)

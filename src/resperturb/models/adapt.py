@@ -16,11 +16,26 @@ GROUPS = 32
 
 def library(module: str, name: object) -> Any:
     """Import a library that builds networks, or say how to get it."""
+    _declare_operators()
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         raise UsageError(f"{name} needs {package} ({error}): pip install 'resperturb[networks]'.") from error
+
+
+def _declare_operators() -> None:
+    """Name torchvision's compiled operators, which timm and transformers import with it.
+
+    They do not load beside every build of torch. No network needs them, but the import fails on unknown names.
+    """
+    for operator in ("nms", "qnms"):
+        try:
+            torch.library.define(
+                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
+        except RuntimeError:  # it is there
+            return
 
 
 def _parent(model: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -109,6 +124,8 @@ def without_batch_norm(model: nn.Module) -> list[str]:
             parent, attribute = _parent(model, name)
             groups = math.gcd(GROUPS, module.num_features)
             new: nn.Module = nn.GroupNorm(groups, module.num_features, eps=module.eps, affine=module.affine)
+            if module.affine:
+                new.weight, new.bias = module.weight, module.bias
             if type(module).__name__ == "BatchNormAct2d":  # timm's, which ends in an activation of its own
                 new = nn.Sequential(new, module.drop, module.act)  # type: ignore[arg-type]
             setattr(parent, attribute, new)

@@ -1,11 +1,12 @@
 """Networks by name: ``resnet8``, ``timm:resnet26d``, ``my_package.nets:make``, and ensembles of any of them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from torch import nn
 
 from resperturb.errors import UsageError
-from resperturb.models.adapt import without_batch_norm
+from resperturb.models.adapt import load_weights, without_batch_norm
 from resperturb.models.ensemble import Ensemble
 from resperturb.models.names import parse_name
 from resperturb.models.resnet import Norm
@@ -47,7 +48,6 @@ def build(
     >>> type(build("en2-resnet8", num_classes=10)).__name__
     'Ensemble'
     """
-    parsed = parse_name(name)
     if norm not in ("batch", "group"):
         raise UsageError(f"norm must be 'batch' or 'group', not {norm!r}.")
     if num_classes < 2 or in_channels < 1:
@@ -56,13 +56,27 @@ def build(
             f"in_channels={in_channels}."
         )
     request = Request(num_classes, in_channels, image_size, norm, skip, dropout, dict(args or {}), pretrained)
+    return build_with_notes(name, request)[0]
+
+
+def build_with_notes(name: str, request: Request, weights: Path | None = None) -> tuple[nn.Module, list[str]]:
+    """Build a network, starting from the weights of a file if there is one.
+
+    Returns:
+        The network, and sentences for people about what had to be changed in it.
+    """
+    parsed = parse_name(name)
     source = source_of(parsed)
     source.check(parsed.single, request)
+    notes: list[str] = []
 
     def single() -> nn.Module:
         network = source.build(parsed.single, request)
-        if norm == "group":
-            without_batch_norm(network)
+        if weights is not None and (kept := load_weights(network, weights)):
+            notes.append(f"The last layer ({', '.join(kept)}) is new: {weights} has it for other classes.")
+        if request.norm == "group":  # after the weights, which may be those of the network as it was
+            notes.extend(without_batch_norm(network))
         return network
 
-    return single() if parsed.ensemble is None else Ensemble([single() for _ in range(parsed.ensemble)])
+    model = single() if parsed.ensemble is None else Ensemble([single() for _ in range(parsed.ensemble)])
+    return model, list(dict.fromkeys(notes))

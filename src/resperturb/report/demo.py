@@ -52,9 +52,10 @@ def run_demo(
 def config(strategy: Strategy | None, seed: int) -> TrainConfig:
     """Say how a variant is trained: all of them alike but for the noise."""
     return TrainConfig(
-        data=DataConfig(spec="fashion-sample", limit=IMAGES),
+        data=DataConfig(spec="fashion-sample", limit=IMAGES, part="target_train"),
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
         perturbation=strategy_to_dict(strategy),
         seed=seed,
+        seeded_noise=True,
     )

@@ -57,7 +57,8 @@ def _facts(run: ReportedRun) -> dict[str, str]:
         "regularisation": ", ".join(
             text
             for text, used in (
-                ("crops and flips", config.augment),
+                ("crops and flips", config.augment == "crop"),
+                ("resized crops and flips", config.augment == "resized-crop"),
                 (f"label smoothing {config.label_smoothing:g}", config.label_smoothing),
                 (f"dropout {config.dropout:g}", config.dropout),
             )

@@ -6,9 +6,10 @@ from resperturb.training.inputs import Inputs, fingerprint, load_inputs, out_ind
 from resperturb.training.loop import InterruptedTrainingError, train
 from resperturb.training.method import Method, method_of, register_method
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
+from resperturb.training.network import build_model
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, environment, open_run
-from resperturb.training.steps import STEPS_WORTH_COMPILING, Steps, build_model
+from resperturb.training.steps import STEPS_WORTH_COMPILING, Steps
 
 __all__ = [
     "STEPS_WORTH_COMPILING",

@@ -1,4 +1,6 @@
-"""The usual augmentation of small images: a random crop after padding by four pixels, and a random flip."""
+"""The usual augmentations: crops after padding by four pixels for small images, resized crops for large ones."""
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -28,3 +30,35 @@ def crop_and_flip(
     padded = F.pad(images, (PADDING,) * 4)
     which = torch.arange(count)[:, None, None]
     return padded[which, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+# Of the area and of the ratio of width to height, as in training on ImageNet.
+AREAS = (0.08, 1.0)
+RATIOS = (3 / 4, 4 / 3)
+
+
+def resized_crop_and_flip(
+    images: Tensor, generator: torch.Generator, share: slice = slice(None), of: int | None = None
+) -> Tensor:
+    """Cut a random part out of each image, resize it to the whole, and mirror half of them.
+
+    ``images`` may be the ``share`` of a batch ``of`` more, as in :func:`crop_and_flip`.
+
+    >>> batch = torch.full((2, 1, 8, 8), 7, dtype=torch.uint8)
+    >>> resized_crop_and_flip(batch, torch.Generator().manual_seed(0)).unique()
+    tensor([7], dtype=torch.uint8)
+    """
+    count = len(images)
+    whole = count if of is None else of
+    area, ratio, across, down, flip = torch.rand(5, whole, generator=generator)[:, share]
+    area = AREAS[0] + (AREAS[1] - AREAS[0]) * area
+    ratio = torch.exp(math.log(RATIOS[0]) + (math.log(RATIOS[1]) - math.log(RATIOS[0])) * ratio)
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    theta = torch.zeros(count, 2, 3)
+    theta[:, 0, 0] = torch.where(flip < 0.5, -width, width)
+    theta[:, 1, 1] = height
+    theta[:, 0, 2] = (1 - width) * (2 * across - 1)
+    theta[:, 1, 2] = (1 - height) * (2 * down - 1)
+    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+    cut = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    return cut.round_().to(torch.uint8)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,12 +20,15 @@ from resperturb.data.canaries import KINDS
 from resperturb.data.poison import Kind
 from resperturb.errors import UsageError
 from resperturb.models.names import NetworkName, parse_name
-from resperturb.models.source import Request, source_of
+from resperturb.models.source import Argument, Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
 from resperturb.training.method import Method, method_of
+from resperturb.training.predict import Constants
 
 # Of config.json. Hashes are those of schema 1 wherever it could say the same: see `TrainConfig.digest`.
 SCHEMA = 2
+
+PRETRAINED = "pretrained"
 
 # What the learning rate is divided by, and at which shares of the epochs.
 SCHEDULES: dict[str, tuple[int, tuple[float, ...]]] = {
@@ -32,14 +36,31 @@ SCHEDULES: dict[str, tuple[int, tuple[float, ...]]] = {
     "quarter": (4, (0.2, 0.4, 0.6, 0.8)),
     "constant": (1, ()),
 }
+# Means and standard deviations of pixels between 0 and 1, per channel. They are constants of public data sets:
+# statistics of the private images would leak through them.
+NORMALIZATIONS: dict[str, tuple[Constants, Constants]] = {
+    "half": (0.5, 0.25),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "inception": (0.5, 0.5),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
+    "mnist": (0.1307, 0.3081),
+}
 
 Part = Literal["target_train", "shadow_train", "audit", "all"]
 Positive = Annotated[int, Field(gt=0)]
+PositiveNumber = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Augmentation = Literal["none", "crop", "resized-crop"]
+
+
+def _augmentation(value: object) -> object:
+    return {False: "none", True: "crop"}[value] if isinstance(value, bool) else value
 
 
 class CanaryConfig(_Frozen):
@@ -77,11 +98,11 @@ class PoisonConfig(_Frozen):
 class DataConfig(_Frozen):
     """Which images, how to read them, and which part of them the model is trained on.
 
-    ``part`` is one of the paper's quarters, drawn from ``split_seed``; or ``audit``, to which each image of the
-    target half belongs by its own fair coin, tossed from ``subset_seed``; or all of the training images. An attack
-    needs to know who was in and who was out, so a model of all images can only be attacked through ``canaries``:
-    records made for the purpose, added in memory by coins that are tossed from ``subset_seed`` too. ``poison`` is for
-    audits over many trainings, half of them with a record that is made to be noticed.
+    ``part`` is all of the training images; or one of the paper's quarters, drawn from ``split_seed``; or ``audit``,
+    to which each image of the target half belongs by its own fair coin, tossed from ``subset_seed``. An attack needs
+    to know who was in and who was out, so a model of all images is attacked through ``canaries``: records made for
+    the purpose, added in memory by coins that are tossed from ``subset_seed`` too. ``poison`` is for audits over many
+    trainings, half of them with a record that is made to be noticed.
     """
 
     spec: str
@@ -92,7 +113,7 @@ class DataConfig(_Frozen):
     bits: Annotated[int, Field(ge=1, le=16)] | None = None
     limit: Positive | None = None
     split_seed: int = 0
-    part: Part = "target_train"
+    part: Part = "all"
     subset_seed: Count = 0
     canaries: CanaryConfig | None = None
     poison: PoisonConfig | None = None
@@ -109,7 +130,10 @@ class TrainConfig(_Frozen):
 
     The defaults are the paper's: SGD with momentum 0.9 and weight decay 1e-4, batches of 128, a learning rate of 0.1
     that the schedule ``he`` divides by 10 at 50% and 75% of the epochs, and ``quarter`` by 4 at 20, 40, 60 and 80%.
-    Pixels are normalised by constants rather than by statistics of the private images, which would leak through them.
+    Networks of other sources bring what their users choose: AdamW, ``cosine`` after a warm-up, ImageNet's constants;
+    see ``NetworkSource.recipe``. Pixels are normalised by constants (``normalization="imagenet"``, or ``mean`` and
+    ``std``) rather than by statistics of the private images, which would leak through them. ``class_weights`` are
+    ``"balanced"``, or one weight per class.
     ``method`` is how it is trained: ``{"name": "sgd"}``, or ``{"name": "dpsgd", ...}`` with its parameters, which
     brings the paper's ``quarter`` and GroupNorm as defaults. Training noise comes from a secret of the operating
     system; ``seeded_noise`` draws it from ``seed`` instead, for experiments that must repeat, and proves nothing.
@@ -121,31 +145,47 @@ class TrainConfig(_Frozen):
 
     data: DataConfig
     model: str = "resnet8"
+    model_args: dict[str, Argument] = Field(default_factory=dict)
+    weights: str | None = None
+    network_fingerprint: str = ""
     norm: Literal["batch", "group"] = "batch"
     skip: bool = True
     perturbation: dict[str, Any] = Field(default_factory=lambda: strategy_to_dict(None))
     epochs: Positive = 100
     batch_size: Positive = 128
+    optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: Annotated[float, Field(gt=0)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    schedule: Literal["he", "quarter", "constant"] = "he"
+    schedule: Literal["he", "quarter", "constant", "cosine"] = "he"
+    warmup_epochs: Count = 0
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    augment: bool = False
-    mean: float = 0.5
-    std: Annotated[float, Field(gt=0)] = 0.25
+    class_weights: Literal["balanced"] | tuple[PositiveNumber, ...] | None = None
+    augment: Annotated[Augmentation, BeforeValidator(_augmentation)] = "none"
+    mean: float | tuple[float, ...] = 0.5
+    std: PositiveNumber | tuple[PositiveNumber, ...] = 0.25
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     seed: int = 0
     seeded_noise: bool = False
     method: MethodField = Field(default_factory=lambda: method_of("sgd"))
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_the_method(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or values.get("method") is None:
+    def _defaults_of_network_and_method(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
             return values
-        method = method_of(values["method"])
-        return {**method.defaults, **values, "method": method}
+        method = method_of(values.get("method") or "sgd")
+        source = source_of(parse_name(values.get("model", "resnet8")))
+        tuned = source.fine_tuning if values.get("weights") else {}
+        chosen = {**source.recipe, **tuned, **method.defaults, **values, "method": method}
+        name = chosen.pop("normalization", None)
+        if name is not None:
+            if name not in NORMALIZATIONS:
+                raise UsageError(f"unknown normalization {name!r}; known are {', '.join(NORMALIZATIONS)}.")
+            mean, std = NORMALIZATIONS[name]
+            chosen = {"mean": mean, "std": std, **chosen}
+        return chosen
 
     @field_validator("perturbation")
     @classmethod
@@ -157,6 +197,10 @@ class TrainConfig(_Frozen):
         source = source_of(self.network)
         if not self.network.source:  # others are asked when the training starts, for that imports their libraries
             source.check(self.network.single, Request(2, skip=self.skip, dropout=self.dropout))
+        if isinstance(self.mean, tuple) != isinstance(self.std, tuple) or (
+            isinstance(self.mean, tuple) and isinstance(self.std, tuple) and len(self.mean) != len(self.std)
+        ):
+            raise UsageError("mean and std are two numbers, or as many of each as the images have channels.")
         self.method.check(self)
         return self
 
@@ -179,6 +223,7 @@ class TrainConfig(_Frozen):
         """
         values = _with_additions(self, _FIELDS_OF_SCHEMA_1)
         values["data"] = _with_additions(self.data, _DATA_OF_SCHEMA_1)
+        values["augment"] = {"none": False, "crop": True}.get(self.augment, self.augment)
         values.update(_method_in_schema_1(self.method, self.seeded_noise))
         canonical = json.dumps({"schema": 1, **values}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
@@ -190,9 +235,24 @@ class TrainConfig(_Frozen):
         >>> [round(config.learning_rate(e), 4) for e in range(4)]
         [0.1, 0.1, 0.01, 0.001]
         """
+        warmup = min(self.warmup_epochs, self.epochs // 2)
+        if epoch < warmup:
+            return self.lr * (epoch + 1) / (warmup + 1)
+        if self.schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * (epoch - warmup) / (self.epochs - warmup))) / 2
         factor, shares = SCHEDULES[self.schedule]
         passed = sum(epoch >= share * self.epochs for share in shares)
         return self.lr / float(factor**passed)
+
+    def input_radius(self, channels: int, height: int, width: int) -> float:
+        """Give the largest norm that an image of this shape can have after normalisation.
+
+        >>> round(TrainConfig(data=DataConfig(spec="fashion-sample")).input_radius(1, 28, 28), 3)
+        56.0
+        """
+        means, stds = (value if isinstance(value, tuple) else (value,) * channels for value in (self.mean, self.std))
+        largest = (max(abs(mean), abs(1 - mean)) / std for mean, std in zip(means, stds, strict=True))
+        return math.sqrt(height * width * sum(value**2 for value in largest))
 
 
 _FIELDS_OF_SCHEMA_1 = frozenset(

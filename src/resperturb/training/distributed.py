@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from tempfile import TemporaryDirectory
@@ -151,7 +151,7 @@ def launched() -> bool:
 
 
 @contextmanager
-def joined(accelerator: str = "auto") -> Iterator[World]:
+def joined(accelerator: str = "auto", precision: str = "32-true") -> Iterator[World]:
     """Join the processes that torchrun has started, if it has, and watch over them while the block runs.
 
     A process that has lost another stops with one sentence.
@@ -161,6 +161,7 @@ def joined(accelerator: str = "auto") -> Iterator[World]:
         return
     try:
         world, store = _join(accelerator)
+        world = replace(world, fabric=_fabric(accelerator, precision))
         with _watching(world, store):
             yield world
     except RuntimeError as error:
@@ -181,8 +182,6 @@ def _is_loss(error: RuntimeError) -> bool:
 @lru_cache(maxsize=1)
 def _join(accelerator: str) -> tuple[World, Any]:
     """Join the group once a process: torch cannot reliably leave one and join it again."""
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies import DDPStrategy
     from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
     rank, size, local_rank, local_size = (
@@ -199,10 +198,25 @@ def _join(accelerator: str) -> tuple[World, Any]:
     backend = "gloo" if kind == "cpu" else "nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
-    strategy = DDPStrategy(timeout=LONGEST_WAIT)
-    fabric = Fabric(accelerator=kind, devices=local_size, num_nodes=size // local_size, strategy=strategy)
+    return World(rank, size, local_rank, None, group), store
+
+
+@lru_cache(maxsize=1)
+def _fabric(accelerator: str, precision: str) -> Any:
+    """What averages gradients over the processes that have joined, in the given precision."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies import DDPStrategy
+
+    size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    fabric = Fabric(
+        accelerator=_device_kind(accelerator, local_size),
+        devices=local_size,
+        num_nodes=size // local_size,
+        strategy=DDPStrategy(timeout=LONGEST_WAIT),
+        precision=precision,
+    )
     fabric.launch()
-    return World(rank, size, local_rank, fabric, group), store
+    return fabric
 
 
 def _device_kind(accelerator: str, processes: int) -> str:

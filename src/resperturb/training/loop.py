@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ from resperturb.training.checkpoint import Checkpoint, Progress, read_checkpoint
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
-from resperturb.training.predict import accuracy, normalize, predict
+from resperturb.training.network import check_network, network_fingerprint
+from resperturb.training.predict import normalize, predict
 from resperturb.training.run import SCHEMA, Run, TrainingResult, environment, held_run
+from resperturb.training.scores import ClassScores, class_scores
 from resperturb.training.secret import noise_secret
 from resperturb.training.steps import Steps, uncompiled
 
@@ -46,6 +48,7 @@ class Update:
     steps: int
     epoch: int
     metrics: dict[str, Any] | None = None
+    note: str = ""
 
 
 class InterruptedTrainingError(ResperturbError):
@@ -71,7 +74,8 @@ def train(
     Under ``torchrun`` its processes train one model together. ``on_update`` is called in the first of them, which is
     also the only one that is sure to see the run on its disk.
     """
-    with joined(accelerator) as world, ExitStack() as held:
+    with joined(accelerator, config.precision) as world, ExitStack() as held:
+        world.together(lambda: check_network(config))
         inputs = world.together(lambda: load_inputs(config.data))
         final = world.together(lambda: resolve_config(config, inputs))
         world.same("what they train", final.digest)
@@ -103,7 +107,14 @@ def resolve_config(config: TrainConfig, inputs: Inputs) -> TrainConfig:
     """Say everything that names a run: the very images, and what its method takes from their number."""
     bound = config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": fingerprint(inputs)})})
     method = bound.method.settle(bound, inputs.members(bound.data.part))
-    return bound.model_copy(update={"method": method})
+    changes: dict[str, Any] = {"method": method, "network_fingerprint": network_fingerprint(config)}
+    for name in ("mean", "std"):
+        value = getattr(bound, name)
+        if isinstance(value, tuple) and len(value) != inputs.train.channels:
+            if inputs.train.channels != 1:
+                raise UsageError(f"{name} has {len(value)} values, and the images {inputs.train.channels} channels.")
+            changes[name] = round(sum(value) / len(value), 6)  # constants of colour images, for grey ones
+    return bound.model_copy(update=changes)
 
 
 def _train(
@@ -134,6 +145,9 @@ def _train(
         return metrics
 
     steps.model.train()
+    if steps.compiled:
+        done = progress.epoch * steps.per_epoch + progress.step
+        on_update(Update(done, total, progress.epoch, note="compiling, about a minute"))
     with _stop_requests(alone=world.size == 1) as stop_requested:
         while progress.epoch < config.epochs:
             epoch = progress.epoch
@@ -154,7 +168,7 @@ def _train(
             metrics = world.first(end_epoch)
             progress.start_epoch(epoch + 1)
             on_update(Update((epoch + 1) * steps.per_epoch, total, epoch, metrics))
-    world.first(lambda: _finish(run, steps.model, inputs, members, progress, draws))
+    world.first(lambda: _finish(run, steps, inputs, members, progress, draws))
 
 
 def _begin(run: Run, steps: Steps, world: World) -> Progress:
@@ -179,7 +193,8 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str,
         metrics["loss"] = progress.loss_sum / progress.seen
         metrics["train_accuracy"] = progress.correct / progress.seen
     if (epoch + 1) % epochs_between_looks(config.epochs, len(steps.members), len(inputs.test)) == 0:
-        metrics["test_accuracy"] = measure(steps.model, inputs.test, config, draws=1)
+        scores = measure_scores(steps.model, inputs.test, config, draws=1)
+        metrics.update({f"test_{name}": value for name, value in asdict(scores).items()})
     progress.start_epoch(epoch + 1)
     progress.guarantee = steps.guarantee(progress)
     if progress.guarantee is not None:
@@ -200,25 +215,38 @@ def epochs_between_looks(epochs: int, members: int, test: int) -> int:
 
 def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> float:
     """Measure the accuracy on ``images``, with repeatable noise."""
+    return measure_scores(model, images, config, draws).accuracy
+
+
+def measure_scores(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> ClassScores:
+    """Measure accuracy, AUROC, sensitivity and specificity on ``images``, with repeatable noise."""
     with uncompiled(model):
         logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
     if not bool(torch.isfinite(logits).all()):
         raise ResperturbError(f"the network's answers are not finite: the training has diverged. {_advice(config)}")
-    return accuracy(logits, images.labels)
+    return class_scores(logits, images.labels)
 
 
-def _finish(run: Run, model: nn.Module, inputs: Inputs, members: ImageSet, progress: Progress, draws: int) -> None:
+def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress: Progress, draws: int) -> None:
+    model = steps.model
     train_accuracy = measure(model, members, run.config, draws)
-    seen = progress.history[-1].get("test_accuracy") if draws == 1 else None
-    test_accuracy = measure(model, inputs.test, run.config, draws) if seen is None else seen
+    last = progress.history[-1]
+    if draws == 1 and "test_auroc" in last:
+        test = ClassScores(**{name: last[f"test_{name}"] for name in ClassScores.__annotations__})
+    else:
+        test = measure_scores(model, inputs.test, run.config, draws)
     weights.save(model, run.model_path)
     _write_metrics(run, progress.history)  # a process that was killed before it could may have left the last one out
     radius = getattr(run.config.strategy, "clip_radius", None)
     result = TrainingResult(
         schema=SCHEMA,
         train_accuracy=train_accuracy,
-        test_accuracy=test_accuracy,
-        gap=train_accuracy - test_accuracy,
+        test_accuracy=test.accuracy,
+        gap=train_accuracy - test.accuracy,
+        auroc=test.auroc,
+        sensitivity=test.sensitivity,
+        specificity=test.specificity,
+        notes=tuple(steps.notes),
         draws=draws,
         processes=tuple(progress.processes),
         records=len(members),

@@ -15,21 +15,30 @@ from resperturb.perturbation import seeded_predictions
 DRAWS_AT_ONCE = 32
 
 
-def normalize(images: Tensor, mean: float, std: float) -> Tensor:
+# One number for all channels, or one per channel.
+Constants = float | tuple[float, ...]
+
+
+def normalize(images: Tensor, mean: Constants, std: Constants) -> Tensor:
     """Turn a batch of uint8 images into the floats that a model is given.
 
     >>> normalize(torch.tensor([0, 255], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([-2.,  2.])
     """
-    return images.to(torch.float32).mul_(1 / (255 * std)).sub_(mean / std)
+    if not isinstance(mean, tuple) and not isinstance(std, tuple):
+        return images.to(torch.float32).mul_(1 / (255 * std)).sub_(mean / std)
+    means, stds = (
+        torch.tensor(value, dtype=torch.float32, device=images.device).view(-1, 1, 1) for value in (mean, std)
+    )
+    return images.to(torch.float32).mul_(1 / (255 * stds)).sub_(means / stds)
 
 
 def predict(
     model: nn.Module,
     images: Images,
     *,
-    mean: float,
-    std: float,
+    mean: Constants,
+    std: Constants,
     draws: int = 1,
     seed: int | None = None,
     batch_size: int = 128,
@@ -55,8 +64,8 @@ def predict_draws(
     model: nn.Module,
     images: Images,
     *,
-    mean: float,
-    std: float,
+    mean: Constants,
+    std: Constants,
     draws: int,
     seed: int | None = None,
     batch_size: int = 128,

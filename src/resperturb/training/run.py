@@ -74,6 +74,10 @@ class TrainingResult:
     processes: tuple[Amount, ...] = (1,)
     environment: dict[str, str] = field(default_factory=dict)
     inputs_clipped: Share | None = None
+    auroc: Share | None = None
+    sensitivity: Share | None = None
+    specificity: Share | None = None
+    notes: tuple[str, ...] = ()
     schema: Annotated[int, Field(ge=1, le=SCHEMA)] = 1
     digests: Digests | None = None
 
@@ -83,7 +87,7 @@ class TrainingResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, ready for JSON; what does not apply is left out."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None and value != ()}
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,9 @@ class EpochMetrics:
     loss: Finite | None = None
     train_accuracy: Share | None = None
     test_accuracy: Share | None = None
+    test_auroc: Share | None = None
+    test_sensitivity: Share | None = None
+    test_specificity: Share | None = None
     epsilon: Annotated[float, Field(ge=0)] | None = None
 
 
@@ -227,6 +234,8 @@ class Run:
                 in_channels=result.channels,
                 norm=self.config.norm,
                 skip=self.config.skip,
+                image_size=(result.image_size[0], result.image_size[1]),
+                args=self.config.model_args,
             )
 
         with torch.random.fork_rng(devices=[]):

@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.files import plain
-from resperturb.models.build import build
 from resperturb.noise import derive_key, has_compiler, keyed_generator
-from resperturb.perturbation import perturb
-from resperturb.training.augment import crop_and_flip
+from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ALONE, World
 from resperturb.training.heap import keep_freed_memory
+from resperturb.training.network import build_noisy
 from resperturb.training.predict import normalize
 
 # Compiling takes about a minute; trainings of more steps than this win it back.
@@ -68,20 +67,23 @@ class Steps:
         if isinstance(self._images, Tensor):
             self._images = self._images.contiguous(memory_format=self.memory_format)
         self.per_epoch = steps_per_epoch(config, members)
-        self.fabric = Fabric(accelerator=accelerator, devices=1) if world.size == 1 else world.fabric
+        self.fabric = (
+            Fabric(accelerator=accelerator, devices=1, precision=config.precision)
+            if world.size == 1
+            else world.fabric
+        )
         if compiled is None:
             compiled = worth_compiling(config.epochs * self.per_epoch) and not _unfit(config, world)
         elif compiled and _unfit(config, world):
             raise UsageError(_unfit(config, world))
+        self.compiled = compiled
         torch.manual_seed(config.seed)
-        self.model = build_model(config, members).to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        model, self.notes = build_noisy(config, members)
+        self.model: nn.Module = model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         if world.size > 1:
             self.model = share_statistics(self.model, self.fabric.device)
-        # Not fused: that would save a five-hundredth of a step, and goes wrong without a word where a gradient or a
-        # restored momentum is not laid out as its weight is.
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
+        self.optimizer = _optimizer(config, self.model)
+        self._weights = class_weights(config, members)
         if compiled:
             self.model.compile(dynamic=False)
         self._set_up()
@@ -112,11 +114,16 @@ class Steps:
 
     def _loss(self, logits: Tensor, labels: Tensor, batch: int) -> Tensor:
         """Give the loss whose gradient, averaged over the processes, is that of the mean over the whole ``batch``."""
-        smoothing = self.config.label_smoothing
-        if self.world.size == 1:
-            return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        if self.world.size == 1 and self._weights is None:
+            return F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
         # The shares of a batch need not be equal, and one may be empty.
-        return F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum") * (self.world.size / batch)
+        return self._loss_sum(logits, labels) * (self.world.size / batch)
+
+    def _loss_sum(self, logits: Tensor, labels: Tensor) -> Tensor:
+        weights = None if self._weights is None else self._weights.to(logits.device)
+        return F.cross_entropy(
+            logits, labels, weight=weights, label_smoothing=self.config.label_smoothing, reduction="sum"
+        )
 
     def guarantee(self, progress: Progress) -> dict[str, Any] | None:
         """Say what the method of training proves about the weights after the steps taken so far, as plain values."""
@@ -145,8 +152,9 @@ class Steps:
         share, whole = self.world.share(len(indices)), len(indices)
         indices = indices[share]
         images = self._images[indices]
-        if self.config.augment:
-            images = crop_and_flip(images, augmentation, share, whole)
+        if self.config.augment != "none":
+            augment = crop_and_flip if self.config.augment == "crop" else resized_crop_and_flip
+            images = augment(images, augmentation, share, whole)
         images = images.to(self.fabric.device, memory_format=self.memory_format)
         labels = self.members.labels[indices].to(self.fabric.device)
         return normalize(images, self.config.mean, self.config.std), labels
@@ -179,18 +187,29 @@ def worth_compiling(steps: int) -> bool:
     return steps >= STEPS_WORTH_COMPILING and has_compiler()
 
 
-def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
-    """Build the network of ``config`` for ``images``, with its noise, from torch's global generator."""
-    model = build(
-        config.model,
-        num_classes=images.num_classes,
-        in_channels=images.channels,
-        norm=config.norm,
-        skip=config.skip,
-        dropout=config.dropout,
-    )
-    strategy = config.strategy
-    return model if strategy is None else perturb(model, strategy)
+def _optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
+    # Not fused: that would save a five-hundredth of a step, and goes wrong without a word where a gradient or a
+    # restored momentum is not laid out as its weight is.
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+    return torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+
+
+def class_weights(config: TrainConfig, members: ImageSet) -> Tensor | None:
+    """Give the weight of each class in the loss: as told, or so that every class counts as much as another."""
+    if config.class_weights is None:
+        return None
+    if config.class_weights != "balanced":
+        if len(config.class_weights) != members.num_classes:
+            raise UsageError(
+                f"there are {len(config.class_weights)} class weights and {members.num_classes} classes "
+                f"({', '.join(members.classes[:5])}...); give one weight per class, or balanced."
+            )
+        return torch.tensor(config.class_weights)
+    counts = torch.bincount(members.labels, minlength=members.num_classes).clamp(min=1)
+    return len(members) / (members.num_classes * counts.float())
 
 
 def epoch_order(count: int, seed: int, epoch: int) -> Tensor:

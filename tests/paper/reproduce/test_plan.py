@@ -98,7 +98,7 @@ def test_seeds_differ_in_their_weights_and_in_their_quarters() -> None:
 def test_the_paper_preset_has_the_paper_s_settings() -> None:
     paper = PRESETS["paper"]
     idc = plan.target_config(Cell("idc", PLAIN), paper.scale("idc", "table"), 0)
-    assert (idc.epochs, idc.schedule, idc.batch_size, idc.lr, idc.augment) == (100, "quarter", 128, 0.1, False)
+    assert (idc.epochs, idc.schedule, idc.batch_size, idc.lr, idc.augment) == (100, "quarter", 128, 0.1, "none")
     dpsgd = plan.target_config(Cell("cifar10", DPSGD), paper.scale("cifar10", "table"), 0)
     assert isinstance(dpsgd.method, Dpsgd)
     assert (dpsgd.epochs, dpsgd.method.noise_multiplier, dpsgd.method.clip) == (100, 1.1, 1.0)

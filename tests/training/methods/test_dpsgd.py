@@ -24,9 +24,9 @@ from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps, poisson_sample
+from resperturb.training.network import build_model
 from resperturb.training.predict import normalize
 from resperturb.training.run import Run, open_run
-from resperturb.training.steps import build_model
 from tests.conftest import tiny_config as config_of_sample
 
 WITHOUT_PRIVACY = {"name": "dpsgd", "noise_multiplier": 0.0, "clip": None}

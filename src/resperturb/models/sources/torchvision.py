@@ -2,28 +2,12 @@
 
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.adapt import adapt_channels, library, replace_head
 from resperturb.models.names import NetworkName
 from resperturb.models.source import NetworkSource, Request, register_network
-
-
-def torchvision_models() -> Any:
-    """Import ``torchvision.models``, also where torchvision's compiled operators do not load beside this torch.
-
-    Its networks do not need them, but it refuses to be imported unless their names are declared.
-    """
-    for operator in ("nms", "qnms"):
-        try:
-            torch.library.define(
-                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
-        except RuntimeError:  # it is there
-            break
-    return library("torchvision.models", "torchvision:resnet18")
 
 
 @register_network("torchvision")
@@ -35,14 +19,14 @@ class Torchvision(NetworkSource):
     def check(self, name: NetworkName, request: Request) -> None:
         """Refuse names that torchvision does not know."""
         super().check(name, request)
-        models = torchvision_models()
+        models = library("torchvision.models", name)
         known = models.list_models(module=models)
         if name.name not in known:
             raise UsageError(f"torchvision has no network {name.name!r}; it has {', '.join(known)}.")
 
     def build(self, name: NetworkName, request: Request) -> nn.Module:
         """Build a network of torchvision; its first layer is made anew where the images are not of three channels."""
-        models = torchvision_models()
+        models = library("torchvision.models", name)
         options: dict[str, Any] = dict(request.args)
         if request.image_size is not None and name.name.startswith("vit_"):
             options.setdefault("image_size", request.image_size[0])

@@ -162,7 +162,8 @@ def kind_of(config: TrainConfig) -> str:
 def described(config: TrainConfig) -> str:
     """Name a training for people.
 
-    >>> described(make_config(data={"spec": "mnist"}, perturbation={"name": "additive", "gamma": 2.5}))
+    >>> data = {"spec": "mnist", "part": "target_train"}
+    >>> described(make_config(data=data, perturbation={"name": "additive", "gamma": 2.5}))
     'resnet8 on mnist, additive 2.5, target_train, seed 0'
     """
     noise = config.perturbation

@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
@@ -100,6 +99,13 @@ class Dpsgd(Method):
                 "DP-SGD bounds what each record does to the weights, and noise of scale 'batch_std' depends on the "
                 "whole batch, so no epsilon would hold; use the scale 'constant'."
             )
+        if config.class_weights == "balanced":
+            raise UsageError(
+                "balanced class weights are computed from the labels of the records, which DP-SGD must not look at; "
+                "give weights that you know from elsewhere, one per class."
+            )
+        if config.precision == "16-mixed":
+            raise UsageError("16-bit floats need a loss that is scaled, which clipping undoes; use bf16-mixed.")
 
     def settle(self, config: TrainConfig, members: ImageSet) -> Method:
         """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
@@ -176,6 +182,7 @@ class DpsgdSteps(Steps):
         self.dpsgd = config.method
         # The wrapper puts hooks into the layers. It is kept for them only: the model that is trained, saved and asked
         # stays the unwrapped one, with the names it had.
+        _check_for_opacus(config.model, self.model)
         self._hooks = GradSampleModule(self.model, loss_reduction="sum")
         self._dp_optimizer = (DPOptimizer if world.size == 1 else DistributedDPOptimizer)(
             self.optimizer,
@@ -228,13 +235,26 @@ class DpsgdSteps(Steps):
             for parameter in self._dp_optimizer.params:
                 parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
             return Outcome(0.0, 0, 0)
-        logits = self.module(images)
-        loss = F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing, reduction="sum")
+        with self.fabric.autocast():
+            logits = self.module(images).float()
+        loss = self._loss_sum(logits, labels)
         with warnings.catch_warnings():
             # The first layer's input needs no gradient, and Opacus does not need it either.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             self.fabric.backward(loss)
         return Outcome(float(loss.detach()), correct(logits, labels), len(labels))
+
+
+def _check_for_opacus(name: str, model: nn.Module) -> None:
+    """Refuse layers whose gradients Opacus cannot take record by record."""
+    from opacus.validators import ModuleValidator
+
+    problems = [str(error) for error in ModuleValidator.validate(model, strict=False)]
+    if problems:
+        raise UsageError(
+            f"{name} has layers whose gradients cannot be taken for each record alone: {' '.join(problems[:3])} "
+            "Choose another network for DP-SGD."
+        )
 
 
 def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
