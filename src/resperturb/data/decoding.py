@@ -141,7 +141,11 @@ class Decoder:
             written = 0
             for index, pixels in _decoded(one, items, first.nbytes):
                 if pixels.shape[1:] != first.shape[1:]:
-                    raise UsageError(_mixed_sizes(encoded, where[index]))
+                    raise UsageError(
+                        "The images differ in size (width x height): the first is "
+                        f"{first.shape[2]}x{first.shape[1]}, {where[index]} is {pixels.shape[2]}x{pixels.shape[1]}. "
+                        "Give an image size (--image-size): they are resized to it, and their centres taken."
+                    )
                 if len(pixels) > out.shape[1]:  # the first colour image of a set that began in grey
                     grey, out = out, allocate((len(where), *pixels.shape))
                     for start in range(0, index, _BLOCK):
@@ -299,32 +303,6 @@ def _bomb_message(where: str, size: str = "") -> str:
         f"The image of {where}{size} unpacks to more than {MAX_PIXELS:,} pixels, as a decompression bomb does: "
         "make it smaller or remove it."
     )
-
-
-def _mixed_sizes(encoded: Iterable[Encoded], odd: str) -> str:
-    seen = Counter(_size_of(item) for item in encoded)
-    common = ", ".join(f"{size} ({count})" for size, count in seen.most_common(4))
-    more = f" and {len(seen) - 4} more" if len(seen) > 4 else ""
-    return (
-        f"The images differ in size (width x height): {common}{more}; the first that differs is {odd}. "
-        "Give an image size (--image-size): they are resized to it, and their centres taken."
-    )
-
-
-def _size_of(item: Encoded) -> str:
-    if isinstance(item, np.ndarray):
-        return f"{item.shape[1]}x{item.shape[0]}"
-    try:
-        with _opened(item) as file:
-            if is_dicom(file):
-                return "DICOM"
-            with Image.open(file, formats=FORMATS) as image:
-                width, height = image.size
-                if image.getexif().get(_ORIENTATION, 1) >= 5:  # orientations that swap the sides
-                    width, height = height, width
-                return f"{width}x{height}"
-    except Exception:
-        return "unreadable"
 
 
 def _opened(encoded: bytes | Path) -> BinaryIO:

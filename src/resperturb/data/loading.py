@@ -3,7 +3,7 @@
 import logging
 import os
 from multiprocessing import parent_process
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -21,22 +21,24 @@ from resperturb.errors import UsageError
 TEST_FRACTION = 0.2
 # The test part and the subset of a `limit` must not change with the seed of a run.
 _FIXED_SEED = 0
+_BEYOND_LIMIT = "images beyond the limit"
 
 _logger = logging.getLogger(__name__)
 
 
-def load(
-    spec: str,
-    *,
-    split: Literal["train", "test"],
-    image_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    image_size: int | None = None,
-    bits: int | None = None,
-    limit: int | None = None,
-    data_in: DataIn | None = None,
-) -> ImageSet:
+class LoadOptions(TypedDict, total=False):
+    """The options of :func:`load_pair`, which explains them."""
+
+    image_column: str | None
+    label_column: str | None
+    group_column: str | None
+    image_size: int | None
+    bits: int | None
+    limit: int | None
+    data_in: DataIn | None
+
+
+def load(spec: str, *, split: Literal["train", "test"], **options: Unpack[LoadOptions]) -> ImageSet:
     """Load one part of a data set; see `load_pair`, which loads both for the price of one.
 
     >>> load("fashion-sample", split="test", limit=100).images.shape
@@ -45,16 +47,7 @@ def load(
     if split not in ("train", "test"):
         raise UsageError(f"The split is 'train' or 'test', not {split!r}.")
     # Classes, channels and size belong to the set as a whole: either part alone could get them wrong.
-    train, test = load_pair(
-        spec,
-        image_column=image_column,
-        label_column=label_column,
-        group_column=group_column,
-        image_size=image_size,
-        bits=bits,
-        limit=limit,
-        data_in=data_in,
-    )
+    train, test = load_pair(spec, **options)
     return train if split == "train" else test
 
 
@@ -130,7 +123,7 @@ def load_pair(
     if len(set(train.labels)) < 2:
         raise UsageError(f"A limit of {limit} leaves training images of one class only: raise it.")
     if left_out := whole_size - len(train) - len(test):
-        skipped["images beyond the limit"] = left_out
+        skipped[_BEYOND_LIMIT] = left_out
     decoder = Decoder(image_size, bits)
     train_images = decoded(train, decoder, place)
     test_images = decoded(test, decoder, place)
@@ -147,9 +140,9 @@ def load_pair(
         tuple(sorted(skipped.items())),
         _advice(decoder.tally),
     )
-    # One process speaks for all that load the same images.
-    odd = bool(summary.advice or summary.skipped) and parent_process() is None and os.environ.get("RANK", "0") == "0"
-    _logger.log(logging.WARNING if odd else logging.INFO, "%s", summary)
+    unexpected = bool(summary.advice or skipped.keys() - {_BEYOND_LIMIT})
+    alone = parent_process() is None and os.environ.get("RANK", "0") == "0"  # one process speaks for all
+    _logger.log(logging.WARNING if unexpected and alone else logging.INFO, "%s", summary)
     channels = max(train_images.shape[1], test_images.shape[1])
     return (
         _image_set(train, train_images, channels, numbers, classes, str(spec), summary),
