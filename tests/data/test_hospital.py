@@ -185,6 +185,17 @@ def test_every_file_is_used_or_counted(tmp_path, caplog):
     assert dict(summary_of(folder, limit=4).skipped)["images beyond the limit"] == 4
 
 
+@pytest.mark.parametrize("kind", ["TIFF", "GIF"])
+def test_of_several_frames_the_first_is_taken_and_that_is_said(kind):
+    frames = [Image.fromarray(RNG.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(3)]
+    one, many = io.BytesIO(), io.BytesIO()
+    frames[0].save(one, kind)
+    frames[0].save(many, kind, save_all=True, append_images=frames[1:])
+    decoder = Decoder()
+    assert np.array_equal(decoder.decode(many.getvalue(), "x"), decoder.decode(one.getvalue(), "x"))
+    assert decoder.tally.converted["of several frames, the first taken"] == 1
+
+
 def test_a_circle_of_links_ends(tmp_path):
     folder = scans(tmp_path)
     (folder / "ill" / "again").symlink_to(folder / "ill", target_is_directory=True)

@@ -289,6 +289,16 @@ def test_a_folder_that_may_not_be_read_is_said_to_be_one(tmp_path, monkeypatch):
     refused(tmp_path, str(tmp_path / "a" / "locked"), "Permission denied")
 
 
+def test_a_folder_that_may_be_listed_and_not_entered_is_refused(tmp_path, monkeypatch):
+    image_folder(tmp_path)
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(folders.Path, "is_file", denied)
+    refused(tmp_path, "Permission denied")
+
+
 @pytest.mark.parametrize("size", [1_000_000, 10**30, 7072])
 def test_an_image_size_that_no_machine_holds_is_refused(size):
     refused("fashion-sample", "image size", str(size), image_size=size)

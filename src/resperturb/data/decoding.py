@@ -160,7 +160,8 @@ class Decoder:
         turned = values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2)
         out, written = allocate(turned.shape), 0
         for start in range(0, len(turned), _BLOCK):
-            block = self._eight_bit_values(turned[start : start + _BLOCK], where[start], len(turned[start:][:_BLOCK]))
+            part = turned[start : start + _BLOCK]
+            block = self._eight_bit_values(part, where[start], len(part))
             out[start : start + _BLOCK] = block
             written = let_go(out, written + block.nbytes)
         return out
@@ -187,6 +188,8 @@ class Decoder:
     def _picture(self, file: BinaryIO, where: str) -> Image.Image:
         with Image.open(file, formats=FORMATS) as image:
             _refuse_bomb(image.width, image.height, where)
+            if image.format in ("TIFF", "GIF") and image.is_animated:  # type: ignore[attr-defined]
+                self.tally.count("of several frames, the first taken")
             deep_colour = any(";16" in str(tile[3]) for tile in image.tile) and not image.mode.startswith("I")
             declared = _declared_bits(image, file)
             image.load()

@@ -91,13 +91,15 @@ def decoded(records: Records, decoder: Decoder, data_in: DataIn) -> Images:
 def in_memory(shape: tuple[int, ...]) -> Pixels:
     """Allocate ``[N, C, H, W]``, or say that this machine could never hold it."""
     needed, there = math.prod(shape), physical_memory()
-    if there is not None and needed > there:
+    try:
+        if there is not None and needed > there:
+            raise MemoryError
+        return np.empty(shape, dtype=np.uint8)
+    except MemoryError:
         raise UsageError(
-            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.0f} GiB, and this machine has "
-            f"{there / 2**30:,.0f}: keep them on disk (--data-in disk), or give a smaller image size (--image-size) "
-            "or fewer images."
-        )
-    return np.empty(shape, dtype=np.uint8)
+            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.1f} GiB, which this machine cannot "
+            "give: keep them on disk (--data-in disk), or give a smaller image size (--image-size) or fewer images."
+        ) from None
 
 
 class _IfItFits:

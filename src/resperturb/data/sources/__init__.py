@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from resperturb.data.paths import exists, expanded
+from resperturb.data.paths import exists, expanded, one_line, printable
 from resperturb.data.records import Columns, Records
 from resperturb.errors import UsageError
 from resperturb.registry import Registry
@@ -96,9 +96,13 @@ def read_records(spec: str, columns: Columns) -> Parts:
     """
     place = find_place(spec, columns)
     sources = [data_sources[name] for name in data_sources]
-    for source in sorted(sources, key=lambda kind: kind.__module__.startswith(f"{__name__}.")):
-        if source().accepts(place):
-            return source().read(place)
+    try:
+        for source in sorted(sources, key=lambda kind: kind.__module__.startswith(f"{__name__}.")):
+            if source().accepts(place):
+                return source().read(place)
+    except OSError as error:  # a folder that may be listed and not entered, for instance
+        file = f" ({printable(error.filename)})" if error.filename else ""
+        raise UsageError(f"{place.spec!r} cannot be read: {one_line(error)}{file}.") from None
     if place.path is not None:
         raise UsageError(f"{place.spec!r} is of no known kind: give a .parquet file, an .npz file or a folder.")
     if place.spec in SHORT_FORMS:

@@ -6,6 +6,7 @@ shows it.
 """
 
 import csv
+import io
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -181,7 +182,7 @@ def _metadata(file: Path, column: str) -> dict[str, str]:
     groups: dict[str, str] = {}
     try:
         with open_regular(file) as opened:
-            rows = csv.DictReader(opened.read().decode("utf-8-sig").splitlines())
+            rows = csv.DictReader(io.StringIO(opened.read().decode("utf-8-sig"), newline=""))
         present = rows.fieldnames or []
         for name in ("file_name", column):
             if present.count(name) != 1:
