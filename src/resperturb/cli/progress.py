@@ -91,10 +91,10 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
         def tell(update: "Update") -> None:
             nonlocal note
             if update.note:
-                lines.say(update.note)
+                return lines.say(update.note)
             if update.metrics is not None and "loss" in update.metrics:
                 note = f"; after epoch {update.epoch + 1}: {_scores(update)}"
-            lines.step(update.step, update.steps, note)
+            return lines.step(update.step, update.steps, note)
 
         yield tell
         return

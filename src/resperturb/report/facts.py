@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from resperturb.report.collect import ReportedRun
+from resperturb.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,19 @@ def _facts(run: ReportedRun) -> dict[str, str]:
         "kept together": data.group_column or "",
         "canaries": ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in canaries.items() if count),
         "network": f"{config.model}, {config.norm} normalisation" + ("" if config.skip else ", no skip connections"),
+        "network arguments": ", ".join(f"{key} {value}" for key, value in config.model_args.items()),
+        "first weights": config.weights or "",
+        "network changed": " ".join(result.notes),
         "noise": ", ".join(
             f"{key.replace('_', ' ')} {value}" if key != "name" else str(value)
             for key, value in config.perturbation.items()
             if value is not None
         ),
         "method": config.method.describe(),
-        "training": f"{config.epochs} epochs, batches of {config.batch_size}, learning rate {config.lr:g} "
-        f"({config.schedule}), momentum {config.momentum:g}, weight decay {config.weight_decay:g}",
+        "training": f"{config.epochs} epochs, batches of {config.batch_size}, {_optimizer(config)}, learning rate "
+        f"{config.lr:g} ({config.schedule}), weight decay {config.weight_decay:g}",
+        "precision": "" if config.precision == "32-true" else config.precision,
+        "class weights": _class_weights(config),
         "regularisation": ", ".join(
             text
             for text, used in (
@@ -72,6 +78,15 @@ def _facts(run: ReportedRun) -> dict[str, str]:
         "made": f"{made.get('made', '')} on {made.get('machine', '')}",
         "run": config.digest,
     }
+
+
+def _optimizer(config: TrainConfig) -> str:
+    return "AdamW" if config.optimizer == "adamw" else f"SGD with momentum {config.momentum:g}"
+
+
+def _class_weights(config: TrainConfig) -> str:
+    weights = config.class_weights
+    return "" if weights is None else weights if isinstance(weights, str) else ", ".join(f"{w:g}" for w in weights)
 
 
 def _first(values: Sequence[str], most: int) -> list[str]:

@@ -1,0 +1,71 @@
+"""In a pipe: an estimate if it takes more than a minute, a line per minute, word of what takes long."""
+
+import pytest
+
+from resperturb.cli import progress
+from resperturb.cli.progress import Lines, training_progress
+from resperturb.training.loop import Update
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watched(steps: int, seconds_per_step: float) -> list[str]:
+    clock, said = Clock(), list[str]()
+    lines = Lines("training", said.append, clock)
+    for step in range(steps + 1):
+        clock.now = step * seconds_per_step
+        lines.step(step, steps)
+    return said
+
+
+def test_a_short_training_is_silent() -> None:
+    assert watched(steps=50, seconds_per_step=1.0) == []
+
+
+def test_a_long_one_says_how_long_before_and_once_per_minute() -> None:
+    said = watched(steps=600, seconds_per_step=1.0)
+    assert said[0] == "training: about 10 min for what is left (595 of 600 steps)"
+    assert len(said) == 1 + 10
+    assert said[1] == "training: 60 of 600 steps (10%), about 9 min left"
+
+
+def test_slow_steps_are_told_one_by_one() -> None:
+    said = watched(steps=3, seconds_per_step=100.0)
+    assert said[0] == "training: about 3 min for what is left (2 of 3 steps)"
+
+
+def test_what_was_done_before_a_stop_does_not_make_it_look_fast() -> None:
+    clock, said = Clock(), list[str]()
+    lines = Lines("training", said.append, clock)
+    for step in range(900, 961):
+        clock.now = float(step)
+        lines.step(step, 1000)
+    assert said[-1] == "training: 960 of 1000 steps (96%), about 40 s left"
+
+
+def test_compiling_is_said_and_is_no_measure_of_the_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(progress, "Lines", lambda title: Lines(title, clock=clock))
+    with training_progress("training") as tell:
+        tell(Update(0, 1000, 0, note="compiling, about a minute"))
+        for step in range(1, 11):
+            clock.now = 55.0 + step  # the first step waited for the compiler
+            tell(Update(step, 1000, 0))
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "training: compiling, about a minute"
+    assert said[1] == "training: about 17 min for what is left (994 of 1000 steps)"
+
+
+def test_others_than_the_first_process_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with training_progress("training", shown=False) as tell:
+        tell(Update(0, 10, 0, note="compiling, about a minute"))
+    assert capsys.readouterr().err == ""
