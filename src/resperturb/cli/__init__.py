@@ -1,6 +1,7 @@
 """The command line: parse, call the library, print. One module a command."""
 
 import importlib
+import os
 import sys
 from typing import Annotated
 
@@ -77,4 +78,15 @@ def main() -> None:
         raise
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        from resperturb.cli.output import fail
+
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        fail(f"{where}{error.strerror or error}.")
+        sys.exit(1)
+    except MemoryError as error:
+        from resperturb.cli.output import fail
+
+        fail(f"there is not enough memory for this ({error or 'none is left'}); ask for less, or for smaller images.")
         sys.exit(1)

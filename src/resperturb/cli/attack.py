@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import JsonOption, emit, true_positives, warn_of_few
+from resperturb.cli.output import LARGEST_SEED, JsonOption, emit, escaped, true_positives, warn_of_few
 
 HELP = """
 Attack a run: can one tell who was in its training set?
@@ -29,7 +29,7 @@ def attack(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     adaptive: Annotated[bool, typer.Option("--adaptive", help="Perturb the shadow like the target.")] = False,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for every answer.")] = 1,
-    attack_seed: Annotated[int, typer.Option(help="Of the attack network.")] = 0,
+    attack_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the attack network.")] = 0,
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +50,7 @@ def _show(console: Any, run: Path, found: dict[str, Any]) -> None:
 
     target = found["target"]
     low, high = found["auc_interval"]
-    table = Table(title=f"{run}: {found['attack']} attack", title_justify="left")
+    table = Table(title=f"{escaped(run)}: {found['attack']} attack", title_justify="left")
     for heading in ("AUC (95%)", "accuracy", "TPR at 1% FPR", "TPR at 10% FPR", "train acc.", "test acc.", "gap"):
         table.add_column(heading)
     table.add_row(

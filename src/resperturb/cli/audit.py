@@ -7,7 +7,7 @@ import typer
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit, true_positives, warn_of_few
+from resperturb.cli.output import JsonOption, emit, escaped, true_positives, warn_of_few
 
 HELP = """
 Attack a run as hard as is known how, and set what that shows beside what is proven.
@@ -70,7 +70,7 @@ def show(console: Any, found: dict[str, Any]) -> None:
     """Print an audit: leakage over all axes, the canaries, and the two bounds."""
     target, candidates = found["target"], found["candidates"]
     console.print(
-        f"{found['run']}: train accuracy {target['train_accuracy']:.3f}, test accuracy "
+        f"{escaped(found['run'])}: train accuracy {target['train_accuracy']:.3f}, test accuracy "
         f"{target['test_accuracy']:.3f}; {found['shadows']['count']} shadows; candidates: "
         + ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in candidates.items())
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, emit, escaped
 
 HELP = """
 Train a run's setting many times, half of them with a poisoned record, and bound epsilon by who shows it.
@@ -63,8 +63,8 @@ def _show(console: Any, found: dict[str, Any]) -> None:
     bound, upper = found["epsilon_lower"], found["epsilon_upper"]
     copies = f"{found['copies']} cop{'y' if found['copies'] == 1 else 'ies'}"
     console.print(
-        f"{found['run']}: {copies} of a {found['poison']} record. It was noticed in {found['noticed_with']} of "
-        f"{found['trials']} models trained on it and in {found['noticed_without']} of {found['trials']} without."
+        f"{escaped(found['run'])}: {copies} of a {found['poison']} record. It was noticed in {found['noticed_with']} "
+        f"of {found['trials']} models trained on it and in {found['noticed_without']} of {found['trials']} without."
     )
     console.print(
         f"Shown: epsilon at least {bound['epsilon']:.3g} (delta {found['delta']:g}, {100 * found['confidence']:g}% "

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import LARGEST_SEED, JsonOption, emit
 
 HELP = """
 Measure on a trained run what Theorem 1 assumes: the radius of its inputs, the norm of each block's mean output, and
@@ -26,7 +26,7 @@ def check(
     bound: Annotated[float, typer.Option(min=0, help="G, assumed; the paper takes 30.")] = 30.0,
     records: Annotated[int, typer.Option(min=2, help="Images whose outputs are looked at.")] = 64,
     draws: Annotated[int, typer.Option(min=20, help="Noise draws for each of them.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of the choice and the noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the choice and the noise.")] = 0,
     figure: Annotated[
         Path | None, typer.Option(help="Where to write the quantile plot; in the run's folder if left out.")
     ] = None,

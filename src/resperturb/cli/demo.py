@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import LARGEST_SEED, JsonOption, emit
 
 HELP = """
 Train a small network without noise and with both kinds of it, attack all three, and write a report.
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the report and the runs.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Of everything in it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of everything in it.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Run the demonstration, print the table, name the report."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, emit, escaped
 
 HELP = """
 Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise; and on the
@@ -69,5 +69,6 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         table.add_column(heading)
     draws = str(found["draws"]) if found["noise"] else "noise off"
     names = ("train_accuracy", "test_accuracy", "gap", "auroc", "sensitivity", "specificity")
-    table.add_row(found["run"], draws, *("-" if found[name] is None else f"{found[name]:.3f}" for name in names))
+    numbers = ("-" if found[name] is None else f"{found[name]:.3f}" for name in names)
+    table.add_row(escaped(found["run"]), draws, *numbers)
     console.print(table)

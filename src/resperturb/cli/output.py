@@ -1,12 +1,19 @@
 """What every command prints: one JSON object on stdout, or a table for a person."""
 
 import json
+import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from resperturb.files import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Seeds are added to, and torch takes 64 bits.
+LARGEST_SEED = 2**62
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
@@ -16,9 +23,22 @@ def emit(payload: Mapping[str, Any], as_json: bool, show: Callable[[Any], None])
     if as_json:
         typer.echo(json.dumps(plain(payload), allow_nan=False))
     else:
-        from rich.console import Console
+        show(terminal())
 
-        show(Console(highlight=False))
+
+def terminal(**options: Any) -> "Console":
+    """Give a console on which no name, whatever characters are in it, can do more than be read.
+
+    Args:
+        options: Those of a rich console.
+    """
+    from rich.console import Console
+
+    class Terminal(Console):
+        def render_str(self, text: str, **kwargs: Any) -> Any:
+            return super().render_str(visible(text), **kwargs)
+
+    return Terminal(**{"highlight": False, **options})
 
 
 # With fewer members or non-members than this luck alone gives any AUC.
@@ -48,28 +68,32 @@ def warn_of_few(console: Any, measured: Mapping[str, Any]) -> None:
         )
 
 
-def fail(error: Exception) -> None:
+def fail(error: object) -> None:
     """Say what is wrong on stderr, in one message."""
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {escaped(error)}")
+    terminal(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escaped(error)}")
 
 
-def escaped(text: object) -> str:
-    """Write a name as it is, for a rich console: brackets are no markup, and control characters do nothing.
+def escaped(name: object) -> str:
+    """Write a name as it is where rich would read markup in it, or where a control character would act.
 
-    >>> escaped("runs/[red]\x1b[2J")
-    'runs/\\\\[red]\\\\x1b[2J'
+    >>> escaped("runs/[red]")
+    'runs/\\\\[red]'
     """
     from rich.markup import escape
 
-    return escape(visible(str(text)))
+    return escape(visible(str(name)))
 
 
 def visible(text: str) -> str:
-    """Show control characters, which could rewrite a terminal, as the codes that they are; keep line ends.
+    """Show control characters, which could rewrite a terminal, as the codes that they are; keep line ends and tabs.
 
-    >>> visible("a\x1b[2J\u202eb")
-    'a\\\\x1b[2J\\\\u202eb'
+    >>> visible("a\\x1b[2J")
+    'a\\\\x1b[2J'
     """
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character
+    return character.encode("unicode_escape").decode()

@@ -15,6 +15,7 @@ def comparison(runs: "Sequence[ReportedRun]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from resperturb.cli.output import visible
     from resperturb.privacy.guarantee import number
     from resperturb.report.claims import claim
 
@@ -37,7 +38,7 @@ def comparison(runs: "Sequence[ReportedRun]") -> "Table":
         bounds = claim(run)
         upper = "none" if bounds.upper.epsilon == float("inf") else f"<= {number(bounds.upper.epsilon)}"
         table.add_row(
-            Text(f"{run.name}\n  {run.noise}"),
+            Text(visible(f"{run.name}\n  {run.noise}")),
             leak,
             named,
             f"{run.run.result.train_accuracy:.3f}",

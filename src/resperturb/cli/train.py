@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, emit, escaped
 from resperturb.errors import ResperturbError, UsageError
 
 if TYPE_CHECKING:
@@ -486,7 +486,7 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
     from rich.table import Table
 
     result = run.result
-    table = Table(title=str(run.path), title_justify="left")
+    table = Table(title=escaped(run.path), title_justify="left")
     for heading in ("perturbation", "train acc.", "test acc.", "gap", "AUROC", "sensitivity", "specificity", "time"):
         table.add_column(heading)
     noise = {key: value for key, value in run.config.perturbation.items() if value is not None}

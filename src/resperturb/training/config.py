@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import reprlib
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -50,6 +51,8 @@ Part = Literal["target_train", "shadow_train", "audit", "all"]
 Positive = Annotated[int, Field(gt=0)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+# Audits count on from a seed, and torch takes 64 bits.
+Seed = Annotated[int, Field(ge=0, lt=2**62)]
 
 
 class _Frozen(BaseModel):
@@ -75,7 +78,7 @@ class CanaryConfig(_Frozen):
     out_of_distribution: Count = 0
     blank: Count = 0
     near_duplicate: Count = 0
-    seed: Count = 0
+    seed: Seed = 0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -112,9 +115,9 @@ class DataConfig(_Frozen):
     image_size: Positive | None = None
     bits: Annotated[int, Field(ge=1, le=16)] | None = None
     limit: Positive | None = None
-    split_seed: int = 0
+    split_seed: Seed = 0
     part: Part = "all"
-    subset_seed: Count = 0
+    subset_seed: Seed = 0
     canaries: CanaryConfig | None = None
     poison: PoisonConfig | None = None
     fingerprint: str = ""
@@ -166,7 +169,7 @@ class TrainConfig(_Frozen):
     mean: float | tuple[float, ...] = 0.5
     std: PositiveNumber | tuple[PositiveNumber, ...] = 0.25
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
-    seed: int = 0
+    seed: Seed = 0
     seeded_noise: bool = False
     method: MethodField = Field(default_factory=lambda: method_of("sgd"))
 
@@ -332,4 +335,4 @@ def _sentence(problem: Any) -> str:
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, UsageError):
         return str(cause)
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']} (got {problem['input']!r})."
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']} (got {reprlib.repr(problem['input'])})."

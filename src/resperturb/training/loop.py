@@ -32,7 +32,7 @@ from resperturb.training.predict import normalize, predict
 from resperturb.training.run import SCHEMA, Run, TrainingResult, environment, held_run
 from resperturb.training.scores import ClassScores, class_scores
 from resperturb.training.secret import noise_secret
-from resperturb.training.steps import Steps, uncompiled
+from resperturb.training.steps import Outcome, Steps, uncompiled
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
 # few training images that is less often, so that four are trained on for each that is looked at.
@@ -152,7 +152,7 @@ def _train(
         while progress.epoch < config.epochs:
             epoch = progress.epoch
             while progress.step < steps.per_epoch:
-                outcome = steps.take(progress)
+                outcome = _taken(steps, progress)
                 on_update(Update(epoch * steps.per_epoch + progress.step, total, epoch))
                 loss_sum, right, seen, stop = world.sum(*outcome, stop_requested())
                 progress.note(loss_sum, int(right), int(seen))
@@ -184,6 +184,20 @@ def _begin(run: Run, steps: Steps, world: World) -> Progress:
     if world.size not in found.processes:
         found.processes.append(world.size)
     return found
+
+
+def _taken(steps: Steps, progress: Progress) -> Outcome:
+    """Take a step, or say why BatchNorm cannot."""
+    try:
+        return steps.take(progress)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UsageError(
+            f"a batch of one image of {' by '.join(map(str, steps.members.size))} pixels leaves BatchNorm a single "
+            f"value per channel, which has no spread: of {len(steps.members)} images in batches of "
+            f"{steps.config.batch_size}. Choose another --batch-size, or --norm group."
+        ) from error
 
 
 def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str, Any]:
