@@ -504,10 +504,10 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
     console.print(table)
     console.print(str(loaded), markup=False)
     for note in result.notes:
-        console.print(note)
+        console.print(note, markup=False)
     if run.guarantee is not None:
         _show_guarantee(console, run.guarantee)
-    console.print(_how_to_audit(run))
+    console.print(_how_to_audit(run), markup=False)
 
 
 def _how_to_audit(run: Any) -> str:
