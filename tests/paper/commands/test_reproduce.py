@@ -91,7 +91,7 @@ def test_status_of_everything_is_a_table_with_an_estimate(tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (("run", "cifar-table"), "did you mean cifar10-table?"),
-        (("run", "mnist-table", "--preset", "huge"), "choose quick, cpu or paper"),
+        (("run", "mnist-table", "--preset", "huge"), "choose quick, cpu, long or paper"),
         (("run", "mnist-table", "--rows", "gamma-9"), "its rows are non-private, dp-sgd, gamma-2.5"),
         (("run", "mnist-table", "--attacks", "guess"), "there is no attack 'guess'"),
         (("status", "nothing"), "there is no experiment 'nothing'"),

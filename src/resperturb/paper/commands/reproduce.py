@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from resperturb.paper.reproduce.status import Status
 
 PresetOption = Annotated[
-    str, typer.Option("--preset", help="quick (a smoke test), cpu (hours on two cores) or paper (the full settings).")
+    str,
+    typer.Option(
+        "--preset",
+        help="quick (a smoke test), cpu (hours on two cores), long (60 epochs) or paper (the full settings).",
+    ),
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all trainings; what is there is not redone.")]
 ResultsOption = Annotated[

@@ -58,8 +58,8 @@ A *claim* compares two rows at the best preset at which both were measured. Thei
 seed it is *seen once*, and neither.
 
 **Presets.** `paper` is the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100), batches of 128, no
-augmentation, pixels normalised by constants. `cpu` is a fraction of that, and DP-SGD, which needs the most steps,
-suffers most from it. A row at preset `paper` replaces the one at `cpu` on these pages; the JSON keeps both.
+augmentation, pixels normalised by constants. `long` is the same for 60 epochs, `cpu` a fraction of that, and DP-SGD,
+which needs the most steps, suffers most from it. The row of the best preset is on these pages; the JSON keeps all.
 
 **Attacks.** The paper's, whose shadow model is a standard ResNet8; *adaptive*, the same with a shadow model trained
 with the target's noise (or by DP-SGD); and the strongest attack of `resperturb audit` (LiRA, RMIA, thresholds;
@@ -176,7 +176,7 @@ def _matrix(found: Mapping[str, AnyResult]) -> str:
     lines += [
         "",
         "✓ holds, ✗ fails, ? open, – not claimed or not measured; *seen once* is one training of each row. "
-        "*Reduced* is preset `cpu`, or a subset of the data.",
+        "*Reduced* is another preset than `paper`, or a subset of the data.",
     ]
     return "\n".join(lines)
 
