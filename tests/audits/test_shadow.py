@@ -1,40 +1,50 @@
 """The paper's attack finds what is there, finds nothing where nothing is, and refuses to flatter."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from resperturb.auditing.metrics import auc
+from resperturb.auditing.attack_metrics import attack_metrics
+from resperturb.auditing.metrics import auc, roc_points
 from resperturb.audits import shadow
 from resperturb.audits.ask import query_seed
-from resperturb.audits.outcome import MembershipScores, load_scores, measures, roc_points, save_outcome
+from resperturb.audits.result import AttackResult, AttackScores, KeptAttack, keep_attack, kept_attacks
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
 from tests.conftest import tiny_config
 
 
-def test_it_sees_a_model_that_learned_its_images_by_heart(attacked_run: Run) -> None:
-    found = json.loads((attacked_run.path / "attacks" / "shadow.json").read_text())
+def kept(run: Run) -> KeptAttack:
+    [found] = kept_attacks(run.path)
+    return found
+
+
+def test_it_sees_a_model_that_memorised_its_images(attacked_run: Run) -> None:
+    found = kept(attacked_run).result
+    metrics = found.metrics["record"]
     assert attacked_run.result.train_accuracy > 0.95
-    assert found["auc"] > 0.6
-    assert found["auc_interval"][0] < found["auc"] < found["auc_interval"][1]
-    assert found["members"] == found["nonmembers"] == 100
-    assert [row["threshold"] for row in found["thresholds"]] == [0.5, 0.6, 0.7, 0.8]
-    assert found["target"]["gap"] == attacked_run.result.gap
-    scores = load_scores(attacked_run.path, "shadow")
-    assert auc(scores.members, scores.nonmembers) == found["auc"]
+    assert found.auc > 0.6
+    assert metrics.auc_interval.low < metrics.auc < metrics.auc_interval.high
+    assert metrics.members == metrics.nonmembers == 100
+    assert [row["threshold"] for row in found.details["thresholds"]] == [0.5, 0.6, 0.7, 0.8]
+    scores = kept(attacked_run).scores
+    assert auc(scores.members, scores.nonmembers) == found.auc
+
+
+def test_an_attack_that_was_made_is_not_made_again(attacked_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept(attacked_run).result
+    monkeypatch.setattr(shadow, "fit_attack", lambda *given, **more: pytest.fail("it was fitted before"))
+    assert shadow.run_shadow_attack(attacked_run) == before
 
 
 def test_the_same_attack_gives_the_same_scores(attacked_run: Run, tmp_path: Path) -> None:
-    before = load_scores(attacked_run.path, "shadow")
+    before = kept(attacked_run).scores
     [shadow_run] = (open_run(path) for path in shadow.shadow_folder(attacked_run).iterdir())
     again = shadow.shadow_attack(attacked_run, shadow_run)
-    np.testing.assert_array_equal(before.members, again.members)
+    np.testing.assert_array_equal(before.members, again.scores.members)
 
 
 def test_the_shadow_shares_nothing_with_the_target_but_its_recipe() -> None:
@@ -80,68 +90,26 @@ def test_a_target_of_which_nobody_was_left_out_cannot_be_attacked(attacked_run: 
         shadow.run_shadow_attack(everyone)
 
 
-def test_the_features_are_the_three_highest_probabilities_sorted() -> None:
-    logits = torch.log(torch.tensor([[0.1, 0.6, 0.05, 0.25]]))
-    assert shadow.top_probabilities(logits)[0].tolist() == pytest.approx([0.6, 0.25, 0.1])
-    assert shadow.top_probabilities(logits[:, :2]).shape == (1, 2)
-
-
-def test_an_attack_network_that_cannot_learn_is_an_error_not_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow, "LEARNING_RATES", (0.0,))
-    monkeypatch.setattr(shadow, "TRIES", 1)
-    outsiders = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
-    members = outsiders + torch.tensor([0.9, 0.0, 0.0])
-    with pytest.raises(ResperturbError, match="did not learn"):
-        shadow.fit_attack(members, outsiders, seed=1)
-
-
-def test_a_start_that_ends_with_one_answer_for_everybody_is_not_the_last_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fit_once, dead = shadow._fit_once, torch.nn.Linear(3, 2)
-    torch.nn.init.zeros_(dead.weight)
-    monkeypatch.setattr(shadow, "_fit_once", lambda *given: dead if given[-1] == 0 else fit_once(*given))
-    features = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
-    # A difference smaller than the margin: a dead network would pass for one that has learned all there is.
-    network, _ = shadow.fit_attack(features[:200] + 0.005, features[200:], seed=0)
-    assert len(np.unique(shadow.membership(network, features))) > 1
-    monkeypatch.setattr(shadow, "_fit_once", lambda *given: dead)
-    with pytest.raises(ResperturbError, match="did not learn"):
-        shadow.fit_attack(features, features, seed=0)
-
-
-def test_where_every_start_dies_at_the_rate_of_the_paper_a_smaller_one_is_taken_and_told() -> None:
-    generator = torch.Generator().manual_seed(0)
-    members, outsiders = (
-        shadow.top_probabilities(torch.randn(6000, 10, generator=generator) * scale) for scale in (2.1, 2.0)
-    )
-    network, learning_rate = shadow.fit_attack(members, outsiders, seed=0)
-    assert learning_rate < shadow.LEARNING_RATES[0]
-    assert auc(shadow.membership(network, members), shadow.membership(network, outsiders)) > 0.5
-
-
-def test_no_difference_gives_an_auc_of_one_half() -> None:
-    generator = torch.Generator().manual_seed(1)
-    features = torch.rand(4000, 3, generator=generator).sort(dim=1, descending=True).values
-    network, _ = shadow.fit_attack(features[:1000], features[1000:2000], seed=0)
-    members, outsiders = (shadow.membership(network, part) for part in (features[2000:3000], features[3000:]))
-    # The standard error of the AUC of 1000 against 1000 is 0.013.
-    assert auc(members, outsiders) == pytest.approx(0.5, abs=0.05)
+def result(scores: AttackScores) -> AttackResult:
+    metrics = attack_metrics(scores.members, scores.nonmembers)
+    return AttackResult("x", "nobody", "noise off", 1, None, True, {"record": metrics})
 
 
 def test_scores_survive_the_disk_and_damage_is_named(tmp_path: Path) -> None:
-    scores = MembershipScores(np.array([0.9, 0.5]), np.array([0.1, 0.5]))
-    save_outcome(tmp_path, "x", scores, measures(scores))
-    np.testing.assert_array_equal(load_scores(tmp_path, "x").members, scores.members)
-    path = tmp_path / "attacks" / "x.npz"
+    scores = AttackScores(np.array([0.9, 0.5]), np.array([0.1, 0.5]))
+    keep_attack(tmp_path, result(scores), scores, {"weights": "1"})
+    [back] = kept_attacks(tmp_path)
+    np.testing.assert_array_equal(back.scores.members, scores.members)
+    assert (back.result, back.digests) == (result(scores), {"weights": "1"})
+    path = tmp_path / "attacks" / "x-noise-off.npz"
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(ResperturbError, match="cannot be read"):
-        load_scores(tmp_path, "x")
+        kept_attacks(tmp_path)
 
 
 def test_a_long_roc_curve_is_thinned_but_keeps_its_ends() -> None:
     rng = np.random.default_rng(0)
-    fpr, tpr = roc_points(MembershipScores(rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000)))
+    fpr, tpr = roc_points(rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000))
     assert len(fpr) <= 401
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
     assert fpr == sorted(fpr)

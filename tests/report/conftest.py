@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resperturb.audits.audit import Settings, audit
+from resperturb.audits import audit_run
 from resperturb.data import load_pair
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
 from tests.conftest import tiny_config
@@ -23,7 +23,7 @@ def audited_run(attacked_run: Run, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("audited") / "plain"
     shutil.copytree(attacked_run.path, folder)
     run = open_run(folder)
-    audit(run, Settings(shadows=0, resamples=50))
+    audit_run(run, shadows=0)
     return run
 
 
@@ -40,7 +40,7 @@ def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         perturbation={"name": "additive", "gamma": 0.5},
     )
     run = train(config, out=folder / "noisy")
-    audit(run, Settings(shadows=0, draws=(1, 4), resamples=50))
+    audit_run(run, shadows=0, draws=(1, 4))
     return run
 
 
@@ -52,12 +52,12 @@ def private_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
-def runs(audited_run: Run, noisy_run: Run, private_run: Run) -> list[ReportedRun]:
+def runs(audited_run: Run, noisy_run: Run, private_run: Run) -> list[ReportedModel]:
     """The three of them, one under a name made to be run."""
     return [
-        ReportedRun("plain", audited_run),
-        ReportedRun(f"noisy {NASTY}", noisy_run),
-        ReportedRun("private", private_run),
+        ReportedModel("plain", audited_run.path, audited_run),
+        ReportedModel(f"noisy {NASTY}", noisy_run.path, noisy_run),
+        ReportedModel("private", private_run.path, private_run),
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 from resperturb.report.page import write_report
 
 ARTEFACTS = Path(__file__).parents[2] / "test-artifacts"
@@ -27,7 +27,7 @@ DRAWN = """() => [...document.querySelectorAll(".chart")].every(
 
 
 @pytest.fixture(scope="module")
-def page(runs: list[ReportedRun], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(runs: list[ReportedModel], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The report of three runs, private records and all, open in Chromium; whatever goes wrong in it is kept."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

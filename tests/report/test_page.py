@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from resperturb.audits import kept_attacks, read_audit
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.report.claims import claim
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 from resperturb.report.page import render, write_report
 from resperturb.training.run import Run
 
@@ -33,7 +34,7 @@ def text(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
-def test_the_page_needs_nothing_from_outside(runs: list[ReportedRun], tmp_path: Path) -> None:
+def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, runs, "A report")
     page = path.read_text()
@@ -45,31 +46,32 @@ def test_the_page_needs_nothing_from_outside(runs: list[ReportedRun], tmp_path: 
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
 
 
-def test_the_questions_come_in_order(runs: list[ReportedRun]) -> None:
+def test_the_questions_come_in_order(runs: list[ReportedModel]) -> None:
     headings = re.findall(r'<h2 id="(\w+)">', render(runs, "A report"))
     assert headings == ["leak", "accuracy", "proven", "tried", "made"]
 
 
-def test_it_draws_what_there_is_and_no_more(runs: list[ReportedRun], bare_run: Run) -> None:
+def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
     assert list(figures(render(runs, "all"))) == [
         *("frontier", "roc", "low-fpr", "scores", "precision", "queries", "kinds"),
         *("gap", "training", "bounds"),
     ]
-    page = render([ReportedRun("bare", bare_run)], "bare")
+    page = render([ReportedModel("bare", bare_run.path, bare_run)], "bare")
     assert list(figures(page)) == ["gap", "training"]
     assert 'id="chart-roc"' not in page
     assert "not attacked" in page
 
 
 def test_it_says_what_the_strongest_attack_found(attacked_run: Run) -> None:
-    found = json.loads((attacked_run.path / "attacks" / "shadow.json").read_text())
-    words = text(render([ReportedRun("mine", attacked_run)], "A report"))
-    assert "“mine” leaks: the only attack that was tried (shadow)" in words
-    assert f"AUC of {found['auc']:.3f} ({found['auc_interval'][0]:.3f} to {found['auc_interval'][1]:.3f})" in words
+    [kept] = kept_attacks(attacked_run.path)
+    found = kept.result
+    words = text(render([ReportedModel("mine", attacked_run.path, attacked_run)], "A report"))
+    assert "“mine” leaks: the only attack that was tried (shadow, noise off)" in words
+    assert f"AUC of {found.auc:.3f} ({found.auc_interval[0]:.3f} to {found.auc_interval[1]:.3f})" in words
     assert f"its test accuracy is {attacked_run.result.test_accuracy:.3f}" in words
 
 
-def test_every_chart_is_told_in_words_too(runs: list[ReportedRun]) -> None:
+def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
     page = render(runs, "A report")
     for key in figures(page):
         [alt] = re.findall(rf'id="chart-{key}" role="img" aria-label="([^"]*)"', page)
@@ -77,50 +79,53 @@ def test_every_chart_is_told_in_words_too(runs: list[ReportedRun]) -> None:
     assert f"{runs[0].attacks[0].auc:.3f}" in re.findall(r'id="chart-frontier"[^>]*aria-label="([^"]*)"', page)[0]
 
 
-def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedRun]) -> None:
+def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
     words = text(render(runs, "A report"))
-    guarantee = runs[2].run.guarantee
-    assert f"epsilon at most {guarantee.epsilon:.3g} at delta 1e-05" in words
-    for assumption in guarantee.assumptions:
+    private = runs[2].guarantee
+    assert private.words[0].upper() + private.words[1:] in words
+    for assumption in private.assumptions:
         assert f"{assumption.status}: {assumption.statement}" in words
-    noisy = claim(runs[1]).upper
+    noisy = claim(runs[1]).tested
     assert noisy.level == "vacuous"
-    assert "Vacuous: this number promises nothing of use" in words
-    assert all(statement in words for _, statement in noisy.assumptions)
-    assert "Nothing is proven. It was trained without noise" in words
+    assert "No useful guarantee (epsilon at most" in words
+    assert all(assumption.statement in words for assumption in noisy.assumptions)
+    assert "No guarantee: It was trained without noise." in words
 
 
-def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedRun]) -> None:
-    audit = json.loads((runs[0].run.path / "audit.json").read_text())
+def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedModel]) -> None:
+    audit = runs[0].audit
+    assert audit is not None
     bounds = {
         trace["name"]: trace for trace in figures(render(runs, "A report"))["bounds"]["data"] if "name" in trace
     }
     lower = bounds["shown by an attack (lower bound)"]
-    assert audit["epsilon_lower"]["epsilon"] > 0.01
-    assert lower["x"][0] == audit["epsilon_lower"]["epsilon"]
+    assert lower["x"][0] == max(0.01, audit.epsilon_lower.epsilon)
     upper = bounds["proven (upper bound)"]
-    assert upper["x"] == [claim(runs[1]).upper.epsilon, runs[2].run.guarantee.epsilon]
+    assert upper["x"] == [claim(runs[1]).tested.epsilon, runs[2].guarantee.epsilon]
 
 
 def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:
     run = copied(audited_run, tmp_path)
-    audit = json.loads((run.path / "audit.json").read_text())
-    audit["epsilon_upper"] |= {"epsilon": 0.001, "compares": "x", "assumptions": ["that it holds"], "why": "small"}
-    audit["verdict"] = "refuted"
-    (run.path / "audit.json").write_text(json.dumps(audit))
-    page = render([ReportedRun("mine", run)], "A report")
+    audit = read_audit(run.path)
+    small = dataclasses.replace(audit.guarantee, epsilon=0.001, setting="small")
+    shown = dataclasses.replace(audit.epsilon_lower, epsilon=1.0, unmet=())
+    dataclasses.replace(audit, tested_guarantee=small, epsilon_lower=shown).save(run.path)
+    page = render([ReportedModel("mine", run.path, run)], "A report")
     assert page.index("Refuted: “mine” was claimed") < page.index('class="verdict"')
     assert "not refuted" not in page
-    assert "Refuted" not in text(render([ReportedRun("mine", audited_run)], "A report"))
+    assert "Refuted" not in text(render([ReportedModel("mine", audited_run.path, audited_run)], "A report"))
 
 
 def test_runs_that_were_not_attacked_alike_are_not_compared_without_a_warning(
-    runs: list[ReportedRun], attacked_run: Run
+    runs: list[ReportedModel], attacked_run: Run
 ) -> None:
-    page = text(render([runs[0], ReportedRun("other", attacked_run)], "A report"))
+    page = text(render([runs[0], ReportedModel("other", attacked_run.path, attacked_run)], "A report"))
     assert "were not attacked alike" in page
     assert "of “other”" in page.split("Missing: ")[1].split(".")[0]  # which is the one to be attacked
-    twice = [ReportedRun("one", attacked_run), ReportedRun("two", attacked_run)]
+    twice = [
+        ReportedModel("one", attacked_run.path, attacked_run),
+        ReportedModel("two", attacked_run.path, attacked_run),
+    ]
     assert "were not attacked alike" not in render(twice, "A report")
 
 
@@ -128,18 +133,19 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
     """Scores that know nothing of membership, many times over: the best of them looks like a leak, and is none."""
     import numpy as np
 
-    from resperturb.audits.leakage import measured
-    from resperturb.audits.outcome import MembershipScores, save_outcome
+    from resperturb.auditing import attack_metrics
+    from resperturb.audits import AttackResult, AttackScores
+    from resperturb.audits.result import keep_attack
 
     rng = np.random.default_rng(0)
     run = copied(attacked_run, tmp_path)
     for path in (run.path / "attacks").iterdir():
         path.unlink()
     for number in range(20):
-        scores = MembershipScores(rng.random(200), rng.random(200))
-        found = measured(scores.members, scores.nonmembers, confidence=0.95, resamples=100) or {}
-        save_outcome(run.path, f"a{number}", scores, {"attack": f"a{number}", **found})
-    mine = ReportedRun("mine", run)
+        scores = AttackScores(rng.random(200), rng.random(200))
+        metrics = {"record": attack_metrics(scores.members, scores.nonmembers)}
+        keep_attack(run.path, AttackResult(f"a{number}", "", "noise off", 1, None, True, metrics), scores, {})
+    mine = ReportedModel("mine", run.path, run)
     assert mine.worst is not None
     assert mine.worst.interval[0] > 0.5  # the naive reading would be a leak
     assert not mine.leaks
@@ -147,11 +153,11 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_not_attacked_is_not_called_private(bare_run: Run) -> None:
-    words = text(render([ReportedRun("bare", bare_run)], "A report"))
+    words = text(render([ReportedModel("bare", bare_run.path, bare_run)], "A report"))
     assert "No attack was run on these models, so nothing can be said about what they leak." in words
 
 
-def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedRun]) -> None:
+def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedModel]) -> None:
     page = render(runs, NASTY)
     assert NASTY in runs[1].run.result.classes
     assert NASTY not in page
@@ -161,7 +167,7 @@ def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedRun]) -> None:
     assert "noisy &lt;script&gt;alert(1)&lt;/script&gt;" in names  # plotly would take tags for formatting
 
 
-def test_how_it_was_made_can_be_read_off(runs: list[ReportedRun]) -> None:
+def test_how_it_was_made_can_be_read_off(runs: list[ReportedModel]) -> None:
     words = text(render(runs, "A report"))
     for run in runs:
         assert run.run.config.data.fingerprint in words
@@ -171,7 +177,7 @@ def test_how_it_was_made_can_be_read_off(runs: list[ReportedRun]) -> None:
     assert "seeds training 0, split 0, subset 0" in words
 
 
-def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedRun]) -> None:
+def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]) -> None:
     picture = '<li><img src="data:image/png;base64,'
     assert picture not in render(runs, "A report")
     page = render(runs, "A report", show_records=True)
@@ -188,7 +194,7 @@ def test_a_damaged_audit_is_named(audited_run: Run, tmp_path: Path) -> None:
     for content in ("{", "{}", "[]", '{"schema": 99}'):
         (run.path / "audit.json").write_text(content)
         with pytest.raises(ResperturbError, match=r"audit\.json"):
-            render([ReportedRun("mine", run)], "A report")
+            render([ReportedModel("mine", run.path, run)], "A report")
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -201,7 +207,7 @@ def test_report_and_compare_from_the_command_line(attacked_run: Run, tmp_path: P
     written = CliRunner().invoke(app, ["report", str(attacked_run.path), "-o", str(page), "--json"])
     assert written.exit_code == 0, written.output
     [line] = json.loads(written.stdout)["runs"]
-    assert line["proven"]["epsilon"] == "inf"
+    assert line["guarantee"]["epsilon"] == "inf"
     assert line["attack"]["leaks"] is True
     assert page.exists()
     compared = CliRunner().invoke(app, ["compare", str(attacked_run.path), str(tmp_path)])

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from resperturb.attacks.signals import Query
-from resperturb.audits.ask import collect
-from resperturb.audits.candidates import candidates
+from resperturb.audits.ask import answers_of
+from resperturb.audits.candidates import asked_about
 from resperturb.data.rows import Rows
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train
@@ -44,8 +44,8 @@ def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeyp
         assert isinstance(load_inputs(run.config.data).train.images, Rows) == (place == "disk")
         measured = {**run.result.accuracies(), "records": run.result.records}
         weights = hashlib.sha256(run.model_path.read_bytes()).hexdigest()
-        asked = candidates(run.config.data)
-        answers = collect(run, asked, Query("noise on", (1, 2))).confidence
+        asked = asked_about(run.config.data)
+        answers = answers_of(run, asked, [Query("noise on", (1, 2))])["noise on"].confidence
         found.append((run.config.digest, weights, measured, asked.digest, answers.tolist()))
     assert found[0] == found[1]
 

@@ -5,7 +5,7 @@ The signal of a draw is the *logit-scaled confidence* in the record's label, ``l
 combined later, by :class:`View`, so that a model is asked once and attacked in many ways.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from resperturb.data.rows import Images, in_chunks
 from resperturb.errors import ResperturbError, UsageError
 
 Floats = NDArray[np.float64]
@@ -89,6 +88,11 @@ class Signals:
     highest: NDArray[np.float32]
     entropy: NDArray[np.float32]
     modified_entropy: NDArray[np.float32]
+
+    def select(self, rows: NDArray[np.int64]) -> "Signals":
+        """Return the signals of ``rows``, in that order."""
+        arrays = {name: getattr(self, name)[rows] for name in self.__annotations__ if name != "averages"}
+        return Signals(averages=self.averages, **arrays)
 
     def average(self, name: str, draws: int) -> Floats:
         """One of the averaged signals, over so many draws."""
@@ -195,23 +199,3 @@ def _averaged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         "entropy": -(p * log_p).sum(dim=1),
         "modified_entropy": modified,
     }
-
-
-def ask(predict: Callable[[Tensor], Any], images: Images, draws: int, batch_size: int = 500) -> Iterator[Tensor]:
-    """Ask any function of a batch of images for probabilities; yield their logarithms once for every draw.
-
-    >>> answers = list(ask(lambda batch: np.full((len(batch), 2), 0.5), torch.zeros(3, 1), draws=2))
-    >>> len(answers), answers[0].shape
-    (2, torch.Size([3, 2]))
-    """
-    for _ in range(draws):
-        rows = []
-        for batch in in_chunks(images, batch_size):
-            p = torch.as_tensor(np.asarray(predict(batch)), dtype=torch.float64)
-            if p.ndim != 2 or len(p) != len(batch) or not bool(((p >= 0) & (p <= 1)).all()):
-                raise UsageError(
-                    f"predict must return one row of probabilities for each of {len(batch)} images; it returned "
-                    f"something of shape {tuple(p.shape)}."
-                )
-            rows.append(p.clamp_min(_LEAST_PROBABILITY).log())
-        yield torch.cat(rows)

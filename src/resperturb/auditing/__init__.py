@@ -3,6 +3,7 @@
 Higher scores mean *member* everywhere. Every lower bound states its delta, its confidence and its assumptions.
 """
 
+from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate, attack_metrics
 from resperturb.auditing.bayes import bayesian, credible_interval
 from resperturb.auditing.bounds import clopper_pearson, gdp, jagielski
 from resperturb.auditing.intervals import Interval, binomial_interval
@@ -14,6 +15,7 @@ from resperturb.auditing.metrics import (
     balanced_accuracy,
     precision_recall,
     roc_curve,
+    roc_points,
     tpr_at_fpr,
 )
 from resperturb.auditing.one_run import one_run, one_run_fdp
@@ -23,6 +25,7 @@ from resperturb.auditing.summary import ScoreAudit, audit_scores
 from resperturb.auditing.thresholds import Bonferroni, Confusion, Given, MultiSplit, Ranks, Split
 
 __all__ = [
+    "AttackMetrics",
     "Bonferroni",
     "Confusion",
     "Given",
@@ -35,6 +38,8 @@ __all__ = [
     "ScoreAudit",
     "Split",
     "TprAtFpr",
+    "TruePositiveRate",
+    "attack_metrics",
     "auc",
     "auc_interval",
     "audit_scores",
@@ -51,5 +56,6 @@ __all__ = [
     "precision_recall",
     "read_scores",
     "roc_curve",
+    "roc_points",
     "tpr_at_fpr",
 ]

@@ -81,6 +81,23 @@ def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
     )
 
 
+def roc_points(members: ArrayLike, nonmembers: ArrayLike, most: int = 400) -> tuple[list[float], list[float]]:
+    """Give the ROC curve in at most so many points, its low end kept whole.
+
+    >>> roc_points([1.0], [0.0])
+    ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
+    """
+    curve = roc_curve(members, nonmembers)
+    count = len(curve.fpr)
+    if count <= most:
+        chosen = np.arange(count)
+    else:
+        spread = np.linspace(0, count - 1, most // 2)
+        low_end = np.geomspace(1, count - 1, most // 2)
+        chosen = np.unique(np.concatenate([[0], spread, low_end]).round().astype(int))
+    return curve.fpr[chosen].tolist(), curve.tpr[chosen].tolist()
+
+
 def balanced_accuracy(members: ArrayLike, nonmembers: ArrayLike, threshold: float | None = None) -> float:
     """Return the mean of the true positive and the true negative rate at ``threshold``.
 

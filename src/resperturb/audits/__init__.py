@@ -1,25 +1,40 @@
-"""An audit: random membership, trained models, their answers, attacks, and what these show beside what is proven."""
+"""Audits: random membership, trained models, their answers, attacks, and what these show beside what is proven."""
 
-from resperturb.audits.audit import Settings
-from resperturb.audits.audit import audit as audit_run
-from resperturb.audits.outcome import MembershipScores, load_scores, measures, roc_points, save_outcome
-from resperturb.audits.shadow import LEARNING_RATES, attack_by_shadow, run_shadow_attack, shadow_attack, shadow_config
-from resperturb.audits.shadows import learned_shadow_configs, shadow_configs
-from resperturb.audits.verdict import lower_bound
+from resperturb.attacks.shadow_network import LEARNING_RATES, AttackFailedError
+from resperturb.audits.of_predictions import audit_predictions
+from resperturb.audits.of_run import audit_run
+from resperturb.audits.of_training import audit
+from resperturb.audits.result import (
+    CANARIES,
+    GROUP,
+    RECORD,
+    AttackResult,
+    AttackScores,
+    AuditResult,
+    KeptAttack,
+    kept_attacks,
+    read_audit,
+)
+from resperturb.audits.shadow import learned_shadow_configs, run_shadow_attack, shadow_attack, shadow_config
+from resperturb.audits.shadows import shadow_configs
 
 __all__ = [
+    "CANARIES",
+    "GROUP",
     "LEARNING_RATES",
-    "MembershipScores",
-    "Settings",
-    "attack_by_shadow",
+    "RECORD",
+    "AttackFailedError",
+    "AttackResult",
+    "AttackScores",
+    "AuditResult",
+    "KeptAttack",
+    "audit",
+    "audit_predictions",
     "audit_run",
+    "kept_attacks",
     "learned_shadow_configs",
-    "load_scores",
-    "lower_bound",
-    "measures",
-    "roc_points",
+    "read_audit",
     "run_shadow_attack",
-    "save_outcome",
     "shadow_attack",
     "shadow_config",
     "shadow_configs",

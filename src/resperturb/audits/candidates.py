@@ -1,26 +1,26 @@
-"""Whose membership is in question: the records of the target half and the canaries, and outsiders to compare with."""
+"""Whose membership is in question in the audit of a run: records and canaries; and the population to compare with."""
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from resperturb.audits.assess import Candidates
+from resperturb.audits.result import RECORD
 from resperturb.data.canaries import Bools, Names, joined
 from resperturb.data.images import ImageSet
 from resperturb.data.splits import Indices
 from resperturb.training.config import DataConfig
 from resperturb.training.inputs import Inputs, load_inputs
 
-RECORD = "record"
 # They only break ties among those who beat all others, so a few will do.
-MOST_OUTSIDERS = 200
+MOST_POPULATION = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    """The rows that every model is asked about: candidates first, then outsiders that no model was trained on.
+class Asked:
+    """The rows that every model is asked about: candidates first, then a population that no model was trained on.
 
     ``kinds`` names each candidate: ``record``, or the kind of canary it is. ``indices`` are the records' places in
     the training images.
@@ -33,11 +33,6 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.kinds)
-
-    @property
-    def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The label of every row."""
-        return self.images.labels.numpy()
 
     @cached_property
     def digest(self) -> str:
@@ -56,38 +51,49 @@ class Candidates:
             ]
         )
 
-    def coins(self) -> Bools:
-        """Say of every candidate whether its own fair coin decided about it, and not a cut into quarters."""
-        by_coin: Bools = self.kinds != RECORD
-        if self.data.part == "audit" and self.images.groups is None:
-            by_coin = np.ones_like(by_coin)
-        return by_coin
+    def candidates(self) -> Candidates:
+        """The candidates, for the target of these data."""
+        count = len(self)
+        groups = self.images.groups
+        return Candidates(
+            members=self.members(self.data)[:count],
+            labels=self.images.labels.numpy()[:count],
+            kinds=self.kinds,
+            groups=None if groups is None else groups[:count],
+            population=len(self.images) - count,
+            neighbours="add_remove" if self.data.part in ("audit", "half") else "swap",
+        )
 
 
-def candidates(data: DataConfig, outsiders: int = MOST_OUTSIDERS) -> Candidates:
-    """Find the rows to ask the models of ``data`` about; at most so many ``outsiders``.
+@lru_cache(maxsize=2)
+def asked_about(data: DataConfig, population: int = MOST_POPULATION) -> Asked:
+    """Find the rows to ask the models of ``data`` about.
 
-    >>> found = candidates(DataConfig(spec="fashion-sample", limit=80, part="target_train"), outsiders=10)
+    Args:
+        data: The data of the target.
+        population: The most records of the population.
+
+    >>> found = asked_about(DataConfig(spec="fashion-sample", limit=80, part="target_train"), population=10)
     >>> len(found), len(found.images), int(found.members(found.data).sum())
     (40, 50, 20)
     """
     inputs = load_inputs(data)
     canaries = inputs.canaries(data.part)
-    indices = np.zeros(0, dtype=np.int64) if data.part == "all" else inputs.target_half
+    indices = np.zeros(0, dtype=np.int64) if data.part == "all" else inputs.candidates(data.part)
     images = inputs.train.select(indices)
     kinds = np.full(len(indices), RECORD, dtype="<U32")
     if canaries is not None:
         images = joined(images, canaries.images)
         kinds = np.concatenate([kinds, canaries.kinds])
-    images = joined(images, _outsiders(inputs, data, outsiders))
-    return Candidates(images, kinds, indices, data)
+    images = joined(images, _population(inputs, data, population))
+    return Asked(images, kinds, indices, data)
 
 
-def _outsiders(inputs: Inputs, data: DataConfig, most: int) -> ImageSet:
-    """Images of the other half that no canary was made from; where all are trained on, test images."""
+def _population(inputs: Inputs, data: DataConfig, most: int) -> ImageSet:
+    """Records that neither target nor shadow models are trained on, nor any canary was made from; or test images."""
     if data.part == "all":
         return inputs.test.select(np.arange(min(most, len(inputs.test))))
     canaries = inputs.canaries(data.part)
-    others = inputs.quarters.shadow_out
-    spare = others if canaries is None else np.setdiff1d(others, canaries.left_out)
+    spare = inputs.spare(data.part)
+    spare = spare if canaries is None else np.setdiff1d(spare, canaries.left_out)
     return inputs.train.select(np.random.default_rng(data.split_seed).permutation(spare)[:most])

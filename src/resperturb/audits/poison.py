@@ -14,9 +14,8 @@ from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import jagielski
 from resperturb.auditing.scores import Scores, check_probability
 from resperturb.auditing.thresholds import Given
-from resperturb.audits.audit import plain
+from resperturb.audits.result import compare
 from resperturb.audits.shadow import shadow_folder
-from resperturb.audits.verdict import compare, proven
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import Kind
 from resperturb.engine import Engine, train_many
@@ -25,6 +24,7 @@ from resperturb.errors import UsageError
 from resperturb.files import write_json
 from resperturb.perturbation import noise_off
 from resperturb.training.config import PoisonConfig, TrainConfig
+from resperturb.training.guarantee import run_guarantee
 from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
@@ -92,7 +92,7 @@ def poison_audit(
     poison = load_inputs(data).poison(data.part)  # the same for all, and dear to make from large images
     scores = np.array([poison_score(run, poison) for run in runs])
     found = describe(target, settings, scores[::2], scores[1::2])
-    write_json(target.path / "poison.json", plain(found))
+    write_json(target.path / "poison.json", found)
     return found
 
 
@@ -116,8 +116,8 @@ def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Sco
         thresholds=Given(THRESHOLD),
     )
     # The data sets differ by records that were added, which only the guarantee of DP-SGD is about.
-    upper = proven(target, settings.delta, can_use_coins=True)
-    comparable = upper.design == "coins"
+    upper = run_guarantee(target, settings.delta)
+    comparable = upper.neighbours == "add_remove"
     return {
         "run": str(target.path),
         "hash": target.config.digest,
@@ -134,7 +134,7 @@ def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Sco
         "epsilon_lower": bound.to_dict(),
         "most_that_could_be_shown": most(settings),
         "epsilon_upper": upper.to_dict() if comparable else None,
-        "verdict": compare(upper.epsilon, bound.epsilon) if comparable else "nothing is proven",
+        "verdict": compare(upper.claimed_epsilon, bound.epsilon) if comparable else "nothing proven",
     }
 
 

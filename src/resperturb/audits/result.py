@@ -1,6 +1,7 @@
 """What an audit found: one object, written and read by attacks, command line, report and reproduction alike."""
 
 import io
+import logging
 import math
 import zipfile
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from resperturb.auditing.scores import Scores
 from resperturb.errors import ResperturbError
 from resperturb.files import plain, read_json, write_bytes, write_json
 from resperturb.privacy import Guarantee
+
+_logger = logging.getLogger(__name__)
 
 SCHEMA = 2
 AUDIT_FILE = "audit.json"
@@ -280,7 +283,11 @@ def kept_attacks(folder: Path) -> list[KeptAttack]:
     """Read the attacks that are kept in ``folder``, the strongest first."""
     found = []
     for path in sorted((folder / SCORES_FOLDER).glob("*.json")):
-        kept = read_json(_KeptResult, path, "run the attack again")
+        try:
+            kept = read_json(_KeptResult, path, "run the attack again")
+        except ResperturbError as error:
+            _logger.warning("%s It is left out.", error)
+            continue
         found.append(KeptAttack(kept.result, _read_scores(path.with_suffix(".npz")), kept.digests))
     return sorted(found, key=lambda kept: -kept.result.auc)
 

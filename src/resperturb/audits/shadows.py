@@ -1,13 +1,11 @@
-"""The shadow models of an audit: trained as the target is, noise and all, on subsets that coins decide."""
+"""The shadow models of an audit of a run: trained as the target is, noise and all, on subsets that coins decide."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
-
-from resperturb.audits.shadow import check_shadow, shadow_config, shadow_folder
-from resperturb.engine import Engine, train_many
-from resperturb.engine.local import local
+from resperturb.attacks.signals import Query
+from resperturb.audits.ask import ANSWER_FILES, AskAfterTraining
+from resperturb.audits.shadow import shadow_folder
+from resperturb.engine import Engine, local_engine, train_many
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
 
@@ -22,7 +20,7 @@ def shadow_configs(target: TrainConfig, count: int) -> list[TrainConfig]:
     """
     # Neither the coins of the target nor their opposite.
     first = 2 * (target.data.subset_seed // 2 + 1)
-    part = "all" if target.data.part == "all" else "audit"
+    part = target.data.part if target.data.part in ("all", "half") else "audit"
     return [
         target.model_copy(
             update={
@@ -34,22 +32,30 @@ def shadow_configs(target: TrainConfig, count: int) -> list[TrainConfig]:
     ]
 
 
-def learned_shadow_configs(target: TrainConfig) -> list[TrainConfig]:
-    """Say how the shadows of the paper's attack are trained: not adaptive and adaptive, if that differs."""
-    if target.data.part == "all":
-        return []
-    both = (shadow_config(target, adaptive) for adaptive in (False, True))
-    return list({config.digest: config for config in both}.values())
-
-
 def train_shadows(
-    target: Run, count: int, jobs: int | None, on_done: Callable[[int, int], None], engine: Engine = local
+    target: Run,
+    count: int,
+    queries: Sequence[Query],
+    jobs: int | None = None,
+    on_done: Callable[[int, int], None] = lambda done, total: None,
+    engine: Engine = local_engine,
+    along: Sequence[TrainConfig] = (),
 ) -> list[Run]:
-    """Train the shadows that are missing beside the target; refuse them if one has not learned.
+    """Train the shadow models that are missing beside the target, and ask each where it was trained.
 
-    Those of the paper's attack are trained along, so that all cores have work.
+    Args:
+        target: The run under audit.
+        count: How many.
+        queries: How to ask them.
+        jobs: Trainings at a time.
+        on_done: Told of progress.
+        engine: Where to train.
+        along: Other trainings to do at the same time, so that all cores have work.
+
+    Returns:
+        The shadow models.
     """
-    configs = [*shadow_configs(target.config, count), *learned_shadow_configs(target.config)]
+    configs = [*shadow_configs(target.config, count), *along]
     done = 0
     on_done(done, len(configs))
 
@@ -58,24 +64,6 @@ def train_shadows(
         done += 1
         on_done(done, len(configs))
 
-    shadows = train_many(configs, shadow_folder(target), jobs, tell, engine=engine)[:count]
-    for shadow in shadows:
-        check_shadow(target, shadow)
-    return shadows
-
-
-def described(shadows: Sequence[Run]) -> dict[str, Any]:
-    """Say which shadows were used and how well they learned.
-
-    >>> described([])
-    {'count': 0, 'hashes': [], 'test_accuracy': None}
-    """
-    found = np.array([shadow.result.test_accuracy for shadow in shadows])
-    spread = None
-    if shadows:
-        spread = {"lowest": float(found.min()), "mean": float(found.mean()), "highest": float(found.max())}
-    return {
-        "count": len(shadows),
-        "hashes": [shadow.config.digest for shadow in shadows],
-        "test_accuracy": spread,
-    }
+    after = AskAfterTraining(target.config.data, tuple(queries))
+    folder = shadow_folder(target)
+    return train_many(configs, folder, jobs, tell, engine=engine, after=after, keeps=(ANSWER_FILES,))[:count]

@@ -1,12 +1,16 @@
 """``resperturb attack``: the paper's membership attack on a run."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import LARGEST_SEED, JsonOption, emit, escaped, true_positives, warn_of_few
+from resperturb.cli.output import LARGEST_SEED, JsonOption, emit, shown_rate, visible, warn_of_few
+from resperturb.files import plain
+
+if TYPE_CHECKING:
+    from resperturb.audits import AttackResult
 
 HELP = """
 Attack a run: can one tell who was in its training set?
@@ -42,31 +46,35 @@ def attack(
         found = run_shadow_attack(
             open_run(run), adaptive=adaptive, draws=draws, seed=attack_seed, on_update=on_update
         )
-    emit({"run": str(run), **found}, as_json, lambda console: _show(console, run, found))
+    emit(
+        {"run": str(run), **plain(found), **plain(found.metrics[found.kind])},
+        as_json,
+        lambda console: _show(console, run, found),
+    )
 
 
-def _show(console: Any, run: Path, found: dict[str, Any]) -> None:
+def _show(console: Any, run: Path, found: "AttackResult") -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    target = found["target"]
-    low, high = found["auc_interval"]
-    table = Table(title=f"{escaped(run)}: {found['attack']} attack", title_justify="left")
-    for heading in ("AUC (95%)", "accuracy", "TPR at 1% FPR", "TPR at 10% FPR", "train acc.", "test acc.", "gap"):
+    metrics = found.metrics[found.kind]
+    low, high = metrics.auc_interval
+    table = Table(title=Text(visible(f"{run}: {found.full_name}")), title_justify="left")
+    for heading in ("AUC (95%)", "accuracy", "TPR at 1% FPR", "TPR at 10% FPR"):
         table.add_column(heading)
     table.add_row(
-        f"{found['auc']:.3f} ({low:.3f} to {high:.3f})",
-        f"{found['accuracy']:.3f}",
-        true_positives(found, "0.01"),
-        true_positives(found, "0.1"),
-        *(f"{target[key]:.3f}" for key in ("train_accuracy", "test_accuracy", "gap")),
+        f"{metrics.auc:.3f} ({low:.3f} to {high:.3f})",
+        f"{metrics.balanced_accuracy:.3f}",
+        shown_rate(metrics, 0.01),
+        shown_rate(metrics, 0.1),
     )
     console.print(table)
     thresholds = Table(title="at a threshold on the attack's probability", title_justify="left")
     for heading in ("threshold", "precision", "recall"):
         thresholds.add_column(heading)
-    for row in found["thresholds"]:
+    for row in found.details["thresholds"]:
         precision = "-" if row["precision"] is None else f"{row['precision']:.3f}"
         thresholds.add_row(f"{row['threshold']:g}", precision, f"{row['recall']:.3f}")
     console.print(thresholds)
-    warn_of_few(console, found)
+    warn_of_few(console, metrics)
     console.print("AUC 0.5 is a coin toss. An attack that fails proves nothing: stronger ones exist.")

@@ -1,27 +1,36 @@
-"""``resperturb audit``: every attack on a run, and what they show beside what is proven."""
+"""``resperturb audit``: every attack on a run, or on one's own training, and what they show beside what is proven."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit, escaped, true_positives, warn_of_few
+from resperturb.cli.output import JsonOption, emit, shown_rate, visible, warn_of_few
+
+if TYPE_CHECKING:
+    from resperturb.auditing.attack_metrics import AttackMetrics
+    from resperturb.audits import AttackResult, AuditResult
+    from resperturb.engine import Engine
 
 HELP = """
-Attack a run as hard as is known how, and set what that shows beside what is proven.
+Attack a model as hard as is known how, and set what that shows beside what is proven.
 
 Shadow models are trained like the target, its perturbation included, on random subsets; they are kept beside the run
 and used again. The attacks: thresholds on loss, confidence and entropy, LiRA, RMIA, label-only, and the paper's own;
 with one draw of the noise and with many, with the noise taken off, and on each network of an ensemble. Canaries are
 attacked if the run was trained with some (`resperturb train --canaries`).
 
-`--one-run` trains nothing: it makes do with the attacks that need no shadow.
+`--training my_module:setup` audits your own training code instead of a run. `setup()` returns the arguments of
+`resperturb.audit` as a dictionary: `{"train": train, "labels": labels, "groups": patients}`.
 
-Example: `resperturb audit runs/private --shadows 16 --jobs 2`
+`--one-run` trains no shadow models: it makes do with the attacks that need none.
 
-The audit is kept in the run as audit.json. A stopped audit goes on when the same command is given again.
+Examples: `resperturb audit runs/private --shadows 16 --jobs 2`,
+`resperturb audit --training my_module:setup --out runs/mine`
+
+The audit is kept as audit.json. Rerun the same command to resume a stopped audit.
 """
 
 
@@ -31,70 +40,184 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    shadows: Annotated[int, typer.Option(min=4, help="Shadow models: an even number.")] = 16,
+    run: Annotated[Path | None, typer.Argument(help="Folder of a finished run.")] = None,
+    training: Annotated[
+        str | None, typer.Option("--training", help="Audit your own training: MODULE:FUNCTION.", metavar="NAME")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of an audit of your own training.")] = None,
+    shadows: Annotated[int, typer.Option(min=4, help="Number of shadow models: even.")] = 16,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
     ] = None,
-    draws: Annotated[str, typer.Option(help="Numbers of noise draws to combine, with commas between.")] = "1,16",
+    draws: Annotated[str, typer.Option(help="Numbers of noise draws to combine, separated by commas.")] = "1,16",
+    seed: Annotated[int, typer.Option(help="Random seed of the coins (with --training).")] = 0,
     engine: EngineOption = "local",
     ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
-    one_run: Annotated[bool, typer.Option("--one-run", help="Train no shadows.")] = False,
+    one_run: Annotated[bool, typer.Option("--one-run", help="Train no shadow models.")] = False,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
     confidence: Annotated[float, typer.Option(help="Of the intervals, and of all bounds together.")] = 0.95,
     data_in: DataInOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print standing caveats too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""
-    from resperturb.audits.audit import Settings
-    from resperturb.audits.audit import audit as audit_run
+    from resperturb.errors import UsageError
+
+    if (run is None) == (training is None):
+        raise UsageError("give either the folder of a run, or --training MODULE:FUNCTION with --out.")
+    where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
+    count, numbers = 0 if one_run else shadows, _numbers(draws)
+    if training is not None:
+        if out is None:
+            raise UsageError("--training needs --out, a folder that keeps the audit.")
+        found = _audit_training(training, out, count, numbers, seed, jobs, where, delta, confidence)
+    else:
+        assert run is not None
+        if out is not None:
+            raise UsageError("--out is for --training; the audit of a run is kept in the run.")
+        found = _audit_run(run, count, numbers, jobs, where, delta, confidence)
+    emit(found.to_dict(), as_json, lambda console: show(console, found, verbose))
+
+
+def _audit_run(
+    path: Path,
+    shadows: int,
+    draws: tuple[int, ...],
+    jobs: int | None,
+    engine: "Engine",
+    delta: float,
+    confidence: float,
+) -> "AuditResult":
+    from resperturb.audits import audit_run
     from resperturb.cli.progress import stage_progress
     from resperturb.training.run import open_run
 
-    settings = Settings(
-        shadows=0 if one_run else shadows,
+    run = open_run(path)
+    with stage_progress("audit") as on_stage:
+        return audit_run(
+            run,
+            shadows=shadows,
+            draws=draws,
+            delta=delta,
+            confidence=confidence,
+            jobs=jobs,
+            engine=engine,
+            on_stage=on_stage,
+        )
+
+
+def _audit_training(
+    name: str,
+    out: Path,
+    shadows: int,
+    draws: tuple[int, ...],
+    seed: int,
+    jobs: int | None,
+    engine: "Engine",
+    delta: float,
+    confidence: float,
+) -> "AuditResult":
+    from resperturb.audits import audit as audit_training
+    from resperturb.errors import UsageError
+
+    given = _setup(name)
+    known = {"train", "labels", "groups", "kinds", "guarantee", "population"}
+    if not {"train", "labels"} <= given.keys() <= known:
+        raise UsageError(
+            f"{name}() must return a dictionary with 'train' and 'labels', and at most "
+            f"{', '.join(sorted(known - {'train', 'labels'}))}; its keys are {', '.join(map(repr, sorted(given)))}."
+        )
+    return audit_training(
+        **given,
+        shadows=shadows,
+        draws=draws,
+        out=out,
+        seed=seed,
         jobs=jobs,
-        draws=_numbers(draws),
+        engine=engine,
         delta=delta,
         confidence=confidence,
-        engine=engine_of(engine, ray_address, ray_cpus, ray_gpus),
     )
-    with stage_progress("audit") as on_stage:
-        found = audit_run(open_run(run), settings, on_stage)
-    emit(found, as_json, lambda console: show(console, found))
 
 
-def show(console: Any, found: dict[str, Any]) -> None:
-    """Print an audit: leakage over all axes, the canaries, and the two bounds."""
-    target, candidates = found["target"], found["candidates"]
+def _setup(name: str) -> dict[str, Any]:
+    import importlib
+    import sys
+
+    from resperturb.errors import UsageError
+
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise UsageError(f"--training takes MODULE:FUNCTION, such as my_module:setup, not {name!r}.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a module beside the command's working directory
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"the module {module_name!r} of --training cannot be imported: {error}.") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UsageError(f"{module_name} has no function {function_name!r}.")
+    found = function()
+    if not isinstance(found, dict):
+        raise UsageError(f"{name}() must return a dictionary, not {type(found).__name__}.")
+    return found
+
+
+def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
+    """Print an audit: its verdict in a line, leakage over all axes, the canaries, and the two bounds."""
+    from rich.text import Text
+
+    strongest = found.strongest
+    low, high = strongest.auc_interval
+    verb = "leaks" if found.leaks else "was not seen to leak"
+    groups = "" if found.groups is None else f" of {found.groups} groups"
+    asked = ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in found.candidates.items())
     console.print(
-        f"{escaped(found['run'])}: train accuracy {target['train_accuracy']:.3f}, test accuracy "
-        f"{target['test_accuracy']:.3f}; {found['shadows']['count']} shadows; candidates: "
-        + ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in candidates.items())
+        Text(
+            f"{visible(found.model.name)} {verb}: AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by {strongest.full_name}, "
+            f"the strongest of {len(found.fixed)} fixed attacks; {_bound_words(found)}.",
+            style="bold",
+        )
     )
-    kind = "record" if "record" in candidates else "canaries" if len(candidates) > 1 else next(iter(candidates))
+    console.print(
+        f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
+        f"{found.model.test_accuracy:.3f}; {found.shadows.count} shadow models; candidates: {asked}{groups}.",
+        markup=False,
+    )
+    kind = strongest.kind
     console.print(_axes(found, kind))
-    console.print(_headlines(found, kind))
-    if any(other != "record" for other in candidates):
+    console.print(_fixed(found, kind))
+    if len({kind for attack in found.attacks for kind in attack.metrics}) > 1:
         console.print(_kinds(found))
-    warn_of_few(console, next(entry["by_kind"][kind] for entry in found["attacks"] if kind in entry["by_kind"]))
-    _show_exposed(console, found["exposed"])
+    warn_of_few(console, strongest.metrics[kind])
+    _show_exposed(console, found)
     _show_bounds(console, found)
+    if verbose:
+        for line in (*found.epsilon_lower.assumptions, *found.caveats):
+            console.print(f"- {line}", markup=False)
 
 
-def _axes(found: dict[str, Any], kind: str) -> Any:
+def _bound_words(found: "AuditResult") -> str:
+    unit = " per group" if found.epsilon_lower.unit == "group" else ""
+    return found.epsilon_lower.words + unit
+
+
+def _axes(found: "AuditResult", kind: str) -> Any:
     """Leakage over all axes: a row for each attack, a column for each way to ask the model."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     cells = {
-        (_row(entry), _column(entry)): f"{entry['by_kind'][kind]['auc']:.3f}"
-        for entry in found["attacks"]
-        if kind in entry["by_kind"]
+        (_row(attack), _column(attack)): f"{attack.metrics[kind].auc:.3f}"
+        for attack in found.attacks
+        if kind in attack.metrics
     }
-    columns = list(dict.fromkeys(column for _, column in cells))
-    table = Table(title=f"AUC of every attack on the {_plural(kind)} (0.5 is a coin toss)", title_justify="left")
+    columns = sorted({column for _, column in cells}, key=lambda column: (column[0] == "n", len(column), column))
+    title = f"AUC of every attack on the {_plural(kind)} (0.5 is a coin toss)"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("attack")
     for column in columns:
         table.add_column(column, justify="right")
@@ -103,33 +226,36 @@ def _axes(found: dict[str, Any], kind: str) -> Any:
     return table
 
 
-def _row(entry: dict[str, Any]) -> str:
-    other = entry["combination"] not in (None, "mean logit", "votes") or (
-        entry["combination"] == "votes" and entry["attack"] != "label-only"
+def _row(attack: "AttackResult") -> str:
+    other = attack.combination not in (None, "mean logit", "votes") or (
+        attack.combination == "votes" and attack.name != "label-only"
     )
-    return f"{entry['attack']}, {entry['combination']}" if other else str(entry["attack"])
+    return f"{attack.name}, {attack.combination}" if other else attack.name
 
 
-def _column(entry: dict[str, Any]) -> str:
-    draws = f"{entry['draws']} draw{'s' if entry['draws'] > 1 else ''}"
-    return draws if entry["access"] == "noise on" else str(entry["access"])
+def _column(attack: "AttackResult") -> str:
+    draws = f"{attack.draws} draw{'s' if attack.draws > 1 else ''}"
+    return draws if attack.access == "noise on" else attack.access
 
 
 def _plural(kind: str) -> str:
-    return kind if kind == "canaries" else "records" if kind == "record" else f"{kind.replace('_', '-')} canaries"
+    if kind.startswith(("group", "canaries")):
+        return kind.replace("group", "groups", 1)
+    return "records" if kind == "record" else f"{kind.replace('_', '-')} canaries"
 
 
-def _headlines(found: dict[str, Any], kind: str) -> Any:
-    table = _measures_table("The attacks that were fixed beforehand", ["attack"], ["epsilon >="])
-    for entry in found["attacks"]:
-        if entry["headline"] and kind in entry["by_kind"]:
-            bound = entry["epsilon_lower"]
-            shown = "" if bound is None else f"{bound['epsilon']:.3f}"
-            table.add_row(_named(entry), *_numbers_of(entry["by_kind"][kind]), shown)
+def _fixed(found: "AuditResult", kind: str) -> Any:
+    table = _metrics_table("The attacks that were fixed beforehand", ["attack"], ["epsilon >="])
+    for attack in found.fixed:
+        if kind in attack.metrics:
+            bound = "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}"
+            combination = f", {attack.combination}" if attack.combination else ""
+            name = f"{attack.name}\n  {_column(attack)}{combination}"
+            table.add_row(name, *_numbers_of(attack.metrics[kind]), bound)
     return table
 
 
-def _measures_table(title: str, before: list[str], after: list[str]) -> Any:
+def _metrics_table(title: str, before: list[str], after: list[str]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -142,63 +268,51 @@ def _measures_table(title: str, before: list[str], after: list[str]) -> Any:
     return table
 
 
-def _named(entry: dict[str, Any]) -> str:
-    combination = f", {entry['combination']}" if entry["combination"] else ""
-    return f"{entry['attack']}\n  {_column(entry)}{combination}"
-
-
-def _kinds(found: dict[str, Any]) -> Any:
-    table = _measures_table("The strongest attack on each kind of candidate, in hindsight", ["kind and attack"], [])
-    for kind in dict.fromkeys(kind for entry in found["attacks"] for kind in entry["by_kind"]):
-        entries = [entry for entry in found["attacks"] if kind in entry["by_kind"]]
-        best = max(entries, key=lambda entry: float(entry["by_kind"][kind]["auc"]))
-        table.add_row(f"{_plural(kind)}\n  {_row(best)}, {_column(best)}", *_numbers_of(best["by_kind"][kind]))
+def _kinds(found: "AuditResult") -> Any:
+    table = _metrics_table("The strongest attack on each kind of candidate, in hindsight", ["kind and attack"], [])
+    for kind in dict.fromkeys(kind for attack in found.attacks for kind in attack.metrics):
+        best = max((a for a in found.attacks if kind in a.metrics), key=lambda attack: attack.metrics[kind].auc)
+        table.add_row(f"{_plural(kind)}\n  {_row(best)}, {_column(best)}", *_numbers_of(best.metrics[kind]))
     return table
 
 
-def _numbers_of(measured: dict[str, Any]) -> list[str]:
-    low, high = measured["auc_interval"]
+def _numbers_of(metrics: "AttackMetrics") -> list[str]:
+    low, high = metrics.auc_interval
     return [
-        f"{measured['auc']:.3f}\n{low:.3f}-{high:.3f}",
-        f"{measured['balanced_accuracy']:.3f}",
-        *(true_positives(measured, rate) for rate in ("0", "0.001", "0.01", "0.1")),
+        f"{metrics.auc:.3f}\n{low:.3f}-{high:.3f}",
+        f"{metrics.balanced_accuracy:.3f}",
+        *(shown_rate(metrics, rate) for rate in (0.0, 0.001, 0.01, 0.1)),
     ]
 
 
-def _show_exposed(console: Any, exposed: dict[str, Any] | None) -> None:
-    if exposed is None or exposed["metrics"] is None:
+def _show_exposed(console: Any, found: "AuditResult") -> None:
+    exposed = found.exposed
+    if exposed is None or exposed.metrics is None:
         return
-    metrics, worst = exposed["metrics"], exposed["worst"]
-    low, high = metrics["auc_interval"]
+    low, high = exposed.metrics.auc_interval
     console.print(
-        f"Most exposed: {exposed['chosen']}. Attacked by {exposed['attack']} ({exposed['view']}): AUC "
-        f"{metrics['auc']:.3f} ({low:.3f} to {high:.3f}). The worst of all, a {worst['kind'].replace('_', '-')}, is "
-        f"{worst['separation']:.1f} standard deviations apart between shadows with and without it."
+        f"Most exposed: on the {exposed.count} candidates that shadow models tell apart best, {exposed.attack} has "
+        f"an "
+        f"AUC of {exposed.metrics.auc:.3f} ({low:.3f} to {high:.3f}). The worst, a "
+        f"{exposed.worst_kind.replace('_', '-')}, is {exposed.separation:.1f} standard deviations apart between "
+        "models with and without it.",
+        markup=False,
     )
 
 
-def _show_bounds(console: Any, found: dict[str, Any]) -> None:
+def _show_bounds(console: Any, found: "AuditResult") -> None:
     from rich.text import Text
 
-    lower, upper = found["epsilon_lower"], found["epsilon_upper"]
-    proven = "infinite" if upper["epsilon"] == float("inf") else f"{upper['epsilon']:.3g}"
     colours = {"refuted": "bold red", "consistent": "bold green"}
     console.print()
-    verdict = Text.assemble(
-        "Proven: epsilon at most ",
-        (proven, "bold"),
-        "; shown: epsilon at least ",
-        (f"{lower['epsilon']:.3f}", "bold"),
-        f" (delta {lower['delta']:g}, {100 * lower['confidence']:g}% confidence): ",
-        (found["verdict"], colours.get(found["verdict"], "bold yellow")),
-        ".",
-    )
-    console.print(verdict)
-    console.print(f"- {upper['why']}")
-    console.print(f"- The lower bound is {lower['correction']}.")
-    for line in [lower["refusal"], *lower["assumptions"], *found["caveats"]]:
-        if line:
-            console.print(f"- {line}")
+    words = found.guarantee.words
+    console.print(Text(f"Proven: {words}{'' if words.endswith('.') else '.'}"))
+    tested = found.tested_guarantee
+    if tested.neighbours != found.guarantee.neighbours:
+        console.print(Text(f"The same, as this audit can test it ({tested.neighbours}): {tested.words}."))
+    console.print(Text(f"Shown: {_bound_words(found)}, as {found.epsilon_lower.correction}."))
+    if found.verdict != "nothing proven":
+        console.print(Text(found.verdict_sentence, style=colours.get(found.verdict, "bold yellow")))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -207,4 +321,4 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--draws takes whole numbers with commas between, such as 1,16; not {text!r}.") from None
+        raise UsageError(f"--draws takes whole numbers separated by commas, such as 1,16; not {text!r}.") from None

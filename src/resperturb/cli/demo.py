@@ -30,7 +30,7 @@ def demo(
     from rich.console import Console
 
     from resperturb.cli.progress import training_progress
-    from resperturb.report.collect import ReportedRun
+    from resperturb.report.collect import ReportedModel
     from resperturb.report.demo import Stage, run_demo
     from resperturb.report.page import write_report
 
@@ -41,7 +41,7 @@ def demo(
 
     with training_progress("") as on_update:
         done = run_demo(out, seed, on_stage=say, on_update=on_update)
-    runs = [ReportedRun(name, run) for name, run in done]
+    runs = [ReportedModel(name, run.path, run) for name, run in done]
     report = out / "report.html"
     write_report(report, runs, "Residual perturbation on a sample of Fashion-MNIST")
     payload = {"report": str(report), "runs": [run.to_dict() for run in runs]}

@@ -12,6 +12,8 @@ from resperturb.files import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from resperturb.auditing.attack_metrics import AttackMetrics
+
 # Seeds are added to, and torch takes 64 bits.
 LARGEST_SEED = 2**62
 
@@ -45,26 +47,25 @@ def terminal(**options: Any) -> "Console":
 FEW = 20
 
 
-def true_positives(measured: Mapping[str, Any], rate: str) -> str:
-    """Show a true positive rate, unless the false positive rate is too small to be seen among so few non-members.
+def shown_rate(metrics: "AttackMetrics", fpr: float) -> str:
+    """Show a true positive rate, or why there is none: too few non-members for so low a rate, or tied scores.
 
-    >>> true_positives({"tpr_at_fpr": {"0.01": {"tpr": 0.5}}, "nonmembers": 30}, "0.01")
+    >>> from resperturb.auditing import attack_metrics
+    >>> shown_rate(attack_metrics([1.0, 2.0], [0.0] * 30), 0.01)
     'too few'
     """
-    from resperturb.auditing.metrics import can_be_seen
-
-    if not can_be_seen(float(rate), measured["nonmembers"]):
+    point = metrics.at_fpr(fpr)
+    if point is None:
         return "too few"
-    return f"{measured['tpr_at_fpr'][rate]['tpr']:.3f}"
+    return "tied" if point.tied else f"{point.tpr:.3f}"
 
 
-def warn_of_few(console: Any, measured: Mapping[str, Any]) -> None:
+def warn_of_few(console: Any, metrics: "AttackMetrics") -> None:
     """Say so if an attack was measured on so few that its numbers say next to nothing."""
-    members, others = measured["members"], measured["nonmembers"]
-    if min(members, others) < FEW:
+    if min(metrics.members, metrics.nonmembers) < FEW:
         console.print(
-            f"[bold yellow]Only {members} members and {others} others were asked about:[/] with fewer than {FEW} of "
-            "each, luck alone can give any of these numbers."
+            f"[bold yellow]Only {metrics.members} members and {metrics.nonmembers} non-members were asked about:[/] "
+            f"with fewer than {FEW} of each, luck alone can give any of these numbers."
         )
 
 

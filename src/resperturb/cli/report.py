@@ -8,7 +8,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.report.collect import ReportedRun
+    from resperturb.report.collect import ReportedModel
 
 TITLE = "What these models leak"
 
@@ -22,12 +22,13 @@ Example: `resperturb report runs/plain runs/private -o report.html`
 COMPARE_HELP = """
 Print runs side by side: what the strongest attack found, accuracies, what is proven and what was shown of epsilon.
 
-Folders that hold no finished run are skipped. With `-o` the page of `resperturb report` is written as well.
+Folders that hold neither a finished run nor an audit are skipped. With `-o` the page of `resperturb report` is
+written as well.
 
 Example: `resperturb compare runs/* -o report.html`
 """
 
-Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs.")]
+Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs or of audits.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,9 +48,10 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write the page and say where it is."""
+    from resperturb.report.collect import open_models
     from resperturb.report.page import write_report
 
-    found = _open(runs)
+    found = open_models(runs)
     write_report(out, found, title, show_records)
     payload = {"report": str(out), "runs": [run.to_dict() for run in found]}
     emit(payload, as_json, lambda console: console.print(f"Open {out} in a browser.", markup=False))
@@ -62,10 +64,11 @@ def compare(
 ) -> None:
     """Print the table, and write the page if asked."""
     from resperturb.errors import UsageError
+    from resperturb.report.collect import open_models
 
-    found = _open([path for path in runs if (path / "result.json").exists()])
+    found = open_models([path for path in runs if any((path / n).exists() for n in ("result.json", "audit.json"))])
     if not found:
-        raise UsageError(f"there is no finished run among {', '.join(map(str, runs))}.")
+        raise UsageError(f"there is no finished run and no audit among {', '.join(map(str, runs))}.")
     if out is not None:
         from resperturb.report.page import write_report
 
@@ -74,7 +77,7 @@ def compare(
     emit(payload, as_json, lambda console: _show(console, found, out))
 
 
-def _show(console: Any, runs: "list[ReportedRun]", out: Path | None) -> None:
+def _show(console: Any, runs: "list[ReportedModel]", out: Path | None) -> None:
     from resperturb.cli.tables import comparison
     from resperturb.report.wording import refutation, unequal
 
@@ -84,17 +87,3 @@ def _show(console: Any, runs: "list[ReportedRun]", out: Path | None) -> None:
             console.print(said, markup=False)
     if out is not None:
         console.print(f"Open {out} in a browser.", markup=False)
-
-
-def _open(paths: list[Path]) -> "list[ReportedRun]":
-    from resperturb.report.collect import ReportedRun, run_name
-    from resperturb.training.run import open_run
-
-    opened = [open_run(path) for path in paths]
-    names = [run_name(run) for run in opened]
-    for run in opened:
-        run.result  # noqa: B018 - an unfinished run is an error here, not in the middle of a page
-    return [
-        ReportedRun(str(run.path) if names.count(name) > 1 else name, run)
-        for name, run in zip(names, opened, strict=True)
-    ]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resperturb.report.collect import ReportedRun
+    from resperturb.report.collect import ReportedModel
 
 
-def comparison(runs: "Sequence[ReportedRun]") -> "Table":
+def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     """One line a run: what the strongest attack found, accuracies, what is proven and what was shown of epsilon."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -33,16 +33,17 @@ def comparison(runs: "Sequence[ReportedRun]") -> "Table":
         if run.worst is not None:
             low, high = run.worst.interval
             leak = f"{run.worst.auc:.3f}\n{low:.3f}-{high:.3f}"
-            point = run.worst.tpr("0.01")
-            named = "too few" if point is None else f"{point['tpr']:.3f}"
+            point = run.worst.tpr(0.01)
+            named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
         bounds = claim(run)
-        upper = "none" if bounds.upper.epsilon == float("inf") else f"<= {number(bounds.upper.epsilon)}"
+        guaranteed = bounds.guarantees[0].claimed_epsilon
+        upper = "none" if guaranteed == float("inf") else f"<= {number(guaranteed)}"
         table.add_row(
             Text(visible(f"{run.name}\n  {run.noise}")),
             leak,
             named,
-            f"{run.run.result.train_accuracy:.3f}",
-            f"{run.run.result.test_accuracy:.3f}",
+            f"{run.train_accuracy:.3f}",
+            f"{run.test_accuracy:.3f}",
             upper,
             "" if bounds.lower is None else f">= {bounds.lower.epsilon:.3f}",
         )

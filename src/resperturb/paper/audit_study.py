@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resperturb.audits import Settings, audit_run
+from resperturb.audits import AuditResult, audit_run
 from resperturb.engine import Engine, RayEngine, local_engine, train_many
-from resperturb.files import write_bytes, write_json
+from resperturb.files import plain, write_bytes, write_json
 from resperturb.paper.controls import CONTROLS, at_equal_accuracy
 from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
 from resperturb.training import CanaryConfig, DataConfig, Dpsgd, Run, TrainConfig
@@ -91,43 +91,45 @@ def run_study(
     rows = []
     for variant, run in zip(chosen, runs, strict=True):
         say(f"auditing {variant.name}: {run.path}")
-        found = audit_run(run, Settings(shadows=shadows, jobs=jobs, draws=variant.draws, engine=engine))
+        found = audit_run(run, shadows=shadows, jobs=jobs, draws=variant.draws, engine=engine)
         rows.append(_row(variant, run, found))
         write_json(folder / "study.json", {"shadows": shadows, "matched": MATCHED, "rows": rows})
     write_bytes(folder / "study.md", markdown(rows).encode())
     return {"rows": rows}
 
 
-def _row(variant: Variant, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+def _row(variant: Variant, run: Run, found: AuditResult) -> dict[str, Any]:
     """What the study keeps of an audit: the attacks that were fixed beforehand, and the axes of the noise."""
     attacks = [
         {
-            "attack": entry["attack"],
-            "view": entry["view"],
+            "attack": attack.name,
+            "view": attack.view,
             **{
                 kind: {
-                    "auc": measured["auc"],
-                    "auc_interval": measured["auc_interval"],
-                    "balanced_accuracy": measured["balanced_accuracy"],
-                    "tpr_at_fpr": {rate: point["tpr"] for rate, point in measured["tpr_at_fpr"].items()},
+                    "auc": metrics.auc,
+                    "auc_interval": list(metrics.auc_interval),
+                    "balanced_accuracy": metrics.balanced_accuracy,
+                    "tpr_at_fpr": {f"{point.fpr:g}": point.tpr for point in metrics.tpr_at_fpr},
                 }
-                for kind, measured in entry["by_kind"].items()
+                for kind, metrics in attack.metrics.items()
             },
         }
-        for entry in found["attacks"]
+        for attack in found.attacks
     ]
-    upper = found["epsilon_upper"]["epsilon"]
-    return {
-        "name": variant.name,
-        "run": run.path.name,
-        **run.result.accuracies(),
-        "records": run.result.records,
-        "epsilon_lower": found["epsilon_lower"],
-        "epsilon_upper": upper if upper != float("inf") else "inf",
-        "verdict": found["verdict"],
-        "exposed": found["exposed"],
-        "attacks": attacks,
-    }
+    row: dict[str, Any] = plain(
+        {
+            "name": variant.name,
+            "run": run.path.name,
+            **run.result.accuracies(),
+            "records": run.result.records,
+            "epsilon_lower": found.epsilon_lower,
+            "epsilon_upper": found.tested_guarantee.claimed_epsilon,
+            "verdict": found.verdict,
+            "exposed": found.exposed,
+            "attacks": attacks,
+        }
+    )
+    return row
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:

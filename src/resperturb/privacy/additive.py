@@ -15,6 +15,12 @@ from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
 from resperturb.privacy.guarantee import SAME_LABEL, Assumption, Guarantee, Status, number
 from resperturb.privacy.schedule import Schedule
 
+SECRET_NOISE = Assumption(
+    "assumed",
+    "The noise of the training is secret and used once: whoever can draw it again can take it away. A seed that is "
+    "written down or easily guessed is no secret.",
+)
+
 
 @dataclass(frozen=True)
 class Theorem1:
@@ -317,11 +323,7 @@ def _assumptions(
             "assumed",
             f"An image is used at most {uses}{each}: shuffled epochs, no duplicates, fresh noise each time.",
         ),
-        Assumption(
-            "assumed",
-            "The seed of the training is secret, used once, and not easily guessed (0, the default, is): with it the "
-            "noise can be taken away.",
-        ),
+        SECRET_NOISE,
         Assumption(
             "assumed",
             "Nothing else is computed from the images: no pixel statistics, no accuracy on them that is published "

@@ -1,5 +1,9 @@
 """The report of a run or an audit, and the one look of every figure. The module names say what each answers."""
 
+from pathlib import Path
+
+from resperturb.audits import AuditResult
+from resperturb.errors import UsageError
 from resperturb.report.figures import (
     BLACK,
     BLUE,
@@ -34,4 +38,16 @@ __all__ = [
     "YELLOW",
     "paper_style",
     "save_figure",
+    "write_audit_report",
 ]
+
+
+def write_audit_report(audit: AuditResult, path: Path) -> Path:
+    """Write the page about one audit; see :meth:`resperturb.audits.AuditResult.report`."""
+    from resperturb.report.collect import open_models
+    from resperturb.report.page import write_report
+
+    if audit.folder is None:
+        raise UsageError("this audit was not kept in a folder, so its scores are not there to be drawn.")
+    write_report(path, open_models([audit.folder]), f"What {audit.model.name} leaks")
+    return path

@@ -7,19 +7,19 @@ from typing import Any
 from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
 from resperturb.report.charts import Chart, shown
 from resperturb.report.claims import Claim
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 
 # The axis is logarithmic, so an epsilon of 0 is drawn at its left end, and an infinite one at its right.
 LEFT = 0.01
 LEAST_RIGHT = 100.0
 
 
-def bounds(runs: Sequence[ReportedRun], claims: Sequence[Claim]) -> Chart | None:
+def bounds(runs: Sequence[ReportedModel], claims: Sequence[Claim]) -> Chart | None:
     """Draw the upper and the lower bound on epsilon of every run that has either."""
     pairs = [pair for pair in zip(runs, claims, strict=True) if _has_bounds(pair[1])]
     if not pairs:
         return None
-    finite = [claim.upper.epsilon for _, claim in pairs if claim.upper.epsilon < math.inf]
+    finite = [claim.tested.claimed_epsilon for _, claim in pairs if claim.tested.claimed_epsilon < math.inf]
     right = 10 ** math.ceil(math.log10(3 * max([*finite, LEAST_RIGHT / 3])))
     rows = [_row(run, claim, len(pairs) - number, right) for number, (run, claim) in enumerate(pairs)]
     data: list[dict[str, Any]] = [
@@ -92,11 +92,11 @@ def bounds(runs: Sequence[ReportedRun], claims: Sequence[Claim]) -> Chart | None
 
 
 def _has_bounds(claim: Claim) -> bool:
-    return claim.lower is not None or claim.upper.epsilon < math.inf
+    return claim.lower is not None or claim.tested.claimed_epsilon < math.inf
 
 
-def _row(run: ReportedRun, claim: Claim, y: int, right: float) -> dict[str, Any]:
-    upper, lower = claim.upper.epsilon, claim.lower
+def _row(run: ReportedModel, claim: Claim, y: int, right: float) -> dict[str, Any]:
+    upper, lower = claim.tested.claimed_epsilon, claim.lower
     found = "" if lower is None else f"shown {number(lower.epsilon)}, "
     proven = "nothing proven" if upper == math.inf else f"proven {number(upper)}"
     refuted = ": <b>refuted</b>" if claim.refuted else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resperturb.report.collect import Attack, ReportedRun
+from resperturb.report.collect import Attack, ReportedModel
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
@@ -45,7 +45,7 @@ class Chart:
     height: int = 26
 
 
-def generalisation_gap(runs: Sequence[ReportedRun]) -> Chart:
+def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
     """Draw training and test accuracy of each run as the two ends of a bar: its length is the gap."""
     data: list[dict[str, Any]] = [
         {
@@ -83,8 +83,8 @@ def generalisation_gap(runs: Sequence[ReportedRun]) -> Chart:
     return Chart(
         "gap",
         "The gap between training and test",
-        "What a network does better on its own training images than on others it has learned by heart, and that is "
-        "what membership attacks live on.",
+        "What a network does better on its own training images than on others it has memorised, and that is what "
+        "membership attacks live on.",
         f"Training and test accuracy of each run. {worded}.",
         {
             "data": data,
@@ -107,11 +107,11 @@ def generalisation_gap(runs: Sequence[ReportedRun]) -> Chart:
     )
 
 
-def training_curves(runs: Sequence[ReportedRun]) -> Chart | None:
+def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the training accuracy over the epochs, and the test accuracy where it was measured."""
     data = []
     for number, run in enumerate(runs):
-        history = run.run.metrics()
+        history = [] if run.run is None else run.run.metrics()
         for key, label, style in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
             points = [(entry.epoch, value) for entry in history if (value := getattr(entry, key)) is not None]
             if points:
@@ -136,7 +136,7 @@ def training_curves(runs: Sequence[ReportedRun]) -> Chart | None:
     )
 
 
-def attacked(runs: Sequence[ReportedRun]) -> list[tuple[int, ReportedRun, Attack]]:
+def attacked(runs: Sequence[ReportedModel]) -> list[tuple[int, ReportedModel, Attack]]:
     """The runs that were attacked, with their place among all and the attack that found most."""
     return [(number, run, run.worst) for number, run in enumerate(runs) if run.worst is not None]
 
@@ -206,5 +206,5 @@ def symbol(number: int) -> str:
     return SYMBOLS[number % len(SYMBOLS)]
 
 
-def _accuracies(run: ReportedRun) -> tuple[float, float]:
-    return run.run.result.test_accuracy, run.run.result.train_accuracy
+def _accuracies(run: ReportedModel) -> tuple[float, float]:
+    return run.test_accuracy, run.train_accuracy

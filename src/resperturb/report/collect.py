@@ -1,76 +1,56 @@
-"""Everything a report needs to know of a run, read from its folder."""
+"""Everything a report needs to know of a model: a finished run, or an audit of somebody's own training."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from resperturb.auditing.metrics import can_be_seen
-from resperturb.audits.outcome import MembershipScores, load_scores
-from resperturb.errors import ResperturbError
-from resperturb.training.run import Run
+from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate
+from resperturb.audits import AttackResult, AttackScores, AuditResult, kept_attacks, read_audit
+from resperturb.audits.result import AUDIT_FILE
+from resperturb.errors import UsageError
+from resperturb.privacy import Guarantee
+from resperturb.training.guarantee import run_guarantee
+from resperturb.training.run import Run, open_run
 
-AUDIT_SCHEMA = 1
-# A leak is called one if chance alone would look like it at most this often.
-SIGNIFICANCE = 0.05
+# For runs that were not audited, and whose training names no delta of its own.
+DELTA = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """One attack on a run whose scores were kept."""
+    """One attack whose scores were kept, on the kind of candidate that it is judged by."""
 
-    summary: dict[str, Any]
-    scores: MembershipScores
+    result: AttackResult
+    scores: AttackScores
 
     @property
     def name(self) -> str:
-        """What the attack is called."""
-        return str(self.summary["attack"])
+        """What the attack is called, with the answers it saw."""
+        return self.result.full_name
+
+    @property
+    def metrics(self) -> AttackMetrics:
+        """What it found."""
+        return self.result.metrics[self.candidates]
 
     @property
     def auc(self) -> float:
         """The area under its ROC curve."""
-        return float(self.summary["auc"])
+        return self.result.auc
 
     @property
     def interval(self) -> tuple[float, float]:
         """The interval of the area."""
-        low, high = self.summary["auc_interval"]
-        return float(low), float(high)
+        return self.result.auc_interval
 
     @property
     def candidates(self) -> str:
         """Whom it was asked about: ``record`` or a kind of canary."""
-        return str(self.summary.get("candidates", "record"))
+        return self.result.kind
 
-    def tpr(self, fpr: str) -> dict[str, Any] | None:
+    def tpr(self, fpr: float) -> TruePositiveRate | None:
         """What it finds at a false positive rate, if so small a rate can be seen among so many non-members."""
-        found: dict[str, Any] | None = self.summary["tpr_at_fpr"].get(fpr)
-        return found if can_be_seen(float(fpr), self.scores.nonmembers.size) else None
-
-    @cached_property
-    def p_value(self) -> float:
-        """How often a model that knows nothing of its members would be attacked so well: a rank test."""
-        import numpy as np
-        from scipy.stats import mannwhitneyu
-
-        ins, outs = self.scores.members, self.scores.nonmembers
-        if np.ptp(np.nan_to_num(np.concatenate([ins, outs]))) == 0:
-            return 1.0
-        return float(mannwhitneyu(ins, outs, alternative="greater").pvalue)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A line of the list of all that was tried: an attack, whether it was fixed beforehand, and what it found."""
-
-    name: str
-    reference: str
-    candidates: str
-    fixed: bool
-    measures: dict[str, Any]
-    epsilon: float | None
+        return self.metrics.at_fpr(fpr)
 
 
 @dataclass(frozen=True)
@@ -88,47 +68,58 @@ def run_name(run: Run) -> str:
     folder = run.path.resolve().name
     if folder != run.config.digest:
         return folder
-    noise = ReportedRun(folder, run).noise
+    noise = ReportedModel(folder, run.path, run).noise
     kind = "not private" if noise == "none" else noise
     return f"{kind}, {run.config.model} ({folder[:4]})"
 
 
-@dataclass(frozen=True)
-class ReportedRun:
-    """A finished run under the name that the report gives it."""
+@dataclass(frozen=True, eq=False)
+class ReportedModel:
+    """A model under the name that the report gives it: a finished run, or an audit in ``folder`` without one."""
 
     name: str
-    run: Run
+    folder: Path
+    run: Run | None = None
 
     @property
     def strategy(self) -> str:
-        """``none``, ``additive`` or ``multiplicative``."""
-        return str(self.run.config.perturbation["name"])
+        """The name of its strategy of noise, or ``none``."""
+        return "none" if self.run is None else str(self.run.config.perturbation["name"])
 
     @property
     def gamma(self) -> float:
         """The level of the noise; 0 without any."""
-        return float(self.run.config.perturbation.get("gamma", 0.0))
+        return 0.0 if self.run is None else float(self.run.config.perturbation.get("gamma", 0.0))
 
     @property
     def noise(self) -> str:
-        """What makes it private, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``."""
+        """What keeps it from leaking, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``."""
+        if self.run is None:
+            return "" if self.audit is None else self.audit.model.description
         kinds = [] if self.strategy == "none" else [f"{self.strategy} {self.gamma:g}"]
         if self.run.config.method.label:
             kinds.append(self.run.config.method.label)
         return " + ".join(kinds) or "none"
 
+    @property
+    def train_accuracy(self) -> float:
+        """The accuracy on members."""
+        return self.run.result.train_accuracy if self.run is not None else self._audited.model.train_accuracy
+
+    @property
+    def test_accuracy(self) -> float:
+        """The accuracy on records that it was not trained on."""
+        return self.run.result.test_accuracy if self.run is not None else self._audited.model.test_accuracy
+
+    @property
+    def gap(self) -> float:
+        """How much better it is on members."""
+        return self.train_accuracy - self.test_accuracy
+
     @cached_property
     def attacks(self) -> list[Attack]:
         """The attacks whose scores were kept, the strongest first."""
-        paths = sorted((self.run.path / "attacks").glob("*.json"))
-        found = [
-            Attack(
-                _read(path, ("attack", "auc", "auc_interval", "tpr_at_fpr")), load_scores(self.run.path, path.stem)
-            )
-            for path in paths
-        ]
-        return sorted(found, key=lambda attack: -attack.auc)
+        return [Attack(kept.result, kept.scores) for kept in kept_attacks(self.folder)]
 
     @property
     def worst(self) -> Attack | None:
@@ -136,120 +127,107 @@ class ReportedRun:
         return self.attacks[0] if self.attacks else None
 
     @cached_property
-    def audit(self) -> dict[str, Any] | None:
-        """The audit of the run, if it was audited."""
-        path = self.run.path / "audit.json"
-        if not path.exists():
-            return None
-        audit = _read(path, ("schema", "attacks", "candidates", "epsilon_lower", "epsilon_upper", "verdict"))
-        if audit["schema"] != AUDIT_SCHEMA:
-            raise ResperturbError(f"{path} was written by another version; run `resperturb audit` again.")
-        return audit
+    def audit(self) -> AuditResult | None:
+        """The audit of the model, if it was audited."""
+        return read_audit(self.folder) if (self.folder / AUDIT_FILE).exists() else None
+
+    @property
+    def _audited(self) -> AuditResult:
+        if self.audit is None:
+            raise UsageError(f"{self.folder} holds neither a finished run nor an audit.")
+        return self.audit
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is proven about it, computed from its configuration."""
+        if self.run is None:
+            return self._audited.guarantee
+        return run_guarantee(self.run, DELTA if self.audit is None else self.audit.delta)
 
     @cached_property
     def leaks(self) -> bool:
-        """Whether it leaks beyond what the luck of the best of so many attacks explains."""
-        if self.audit is not None and float(self.audit["epsilon_lower"]["epsilon"]) > 0:
+        """Whether a leak was seen, beyond what the luck of the best of so many attacks explains."""
+        if self.audit is not None and self.audit.leaks:
             return True
-        return min((attack.p_value for attack in self.attacks), default=1.0) * len(self.attacks) < SIGNIFICANCE
+        return any(attack.metrics.shows_leak(len(self.attacks)) for attack in self.attacks)
 
     @cached_property
     def kind(self) -> str:
         """The candidates that its attacks are compared on: the records, or canaries where nothing else is known."""
         return "record" if self.worst is None else self.worst.candidates
 
-    def most_found(self, fpr: str) -> Attack | None:
-        """The attack that recognises most members at a false positive rate."""
-        able = [attack for attack in self.attacks if attack.tpr(fpr) is not None]
-        return max(
-            able, key=lambda attack: (float(attack.summary["tpr_at_fpr"][fpr]["tpr"]), attack.auc), default=None
-        )
+    def most_found(self, fpr: float) -> Attack | None:
+        """The attack with the largest true positive rate at a false positive rate."""
+        able = [(point.tpr, attack.auc, attack) for attack in self.attacks if (point := attack.tpr(fpr)) is not None]
+        return max(able, key=lambda found: found[:2], default=(0.0, 0.0, None))[2]
 
     @cached_property
-    def tried(self) -> list[Tried]:
-        """All attacks, the strongest first: those that were fixed beforehand and, of an audit, all others."""
-        entries = [] if self.audit is None else self.audit["attacks"]
-        bounds = {f"{entry['attack']}, {entry['view']}": entry["epsilon_lower"] for entry in entries}
-        lines = [
-            Tried(
-                attack.name,
-                str(attack.summary.get("reference", "")),
-                attack.candidates,
-                True,
-                attack.summary,
-                _epsilon(bounds.get(attack.name)),
-            )
-            for attack in self.attacks
-        ]
-        lines += [
-            Tried(
-                f"{entry['attack']}, {entry['view']}",
-                entry["reference"],
-                self.kind,
-                False,
-                entry["by_kind"][self.kind],
-                _epsilon(entry["epsilon_lower"]),
-            )
-            for entry in entries
-            if not entry["headline"] and self.kind in entry["by_kind"]
-        ]
-        return sorted(lines, key=lambda line: -float(line.measures["auc"]))
+    def tried(self) -> list[AttackResult]:
+        """All attacks, the strongest first: those that were kept and, of an audit, all others."""
+        kept = {attack.name: attack.result for attack in self.attacks}
+        others = [] if self.audit is None else [a for a in self.audit.attacks if a.full_name not in kept]
+        return sorted([*kept.values(), *others], key=lambda attack: -attack.auc)
 
     @cached_property
     def ways(self) -> list[Asked]:
         """What the strongest attack finds by each way to ask: over so many draws of the noise, and without it."""
         best: dict[tuple[int, int], Asked] = {}
-        for entry in [] if self.audit is None else self.audit["attacks"]:
-            measures = entry["by_kind"].get(self.kind)
-            if measures is None:
+        for attack in () if self.audit is None else self.audit.attacks:
+            metrics = attack.metrics.get(self.kind)
+            if metrics is None:
                 continue
-            draws = int(entry["draws"])
-            way = f"{draws} draw{'s' if draws > 1 else ''}" if entry["access"] == "noise on" else str(entry["access"])
-            order = ({"noise on": 0, "noise off": 1}.get(entry["access"], 2), draws)
-            low, high = measures["auc_interval"]
-            asked = Asked(way, f"{entry['attack']}, {entry['view']}", float(measures["auc"]), (low, high))
+            draws = attack.draws
+            way = f"{draws} draw{'s' if draws > 1 else ''}" if attack.access == "noise on" else attack.access
+            order = ({"noise on": 0, "noise off": 1}.get(attack.access, 2), draws)
+            asked = Asked(way, attack.full_name, metrics.auc, metrics.auc_interval)
             if order not in best or asked.auc > best[order].auc:
                 best[order] = asked
         return [best[order] for order in sorted(best)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give the run's line of a comparison as plain data."""
-        from resperturb.report.claims import claim
-
-        line: dict[str, Any] = {
+    def to_dict(self) -> dict[str, object]:
+        """Give the model's line of a comparison as plain data."""
+        lower = None if self.audit is None else self.audit.epsilon_lower
+        line: dict[str, object] = {
             "name": self.name,
-            "run": str(self.run.path),
+            "folder": str(self.folder),
             "strategy": self.strategy,
             "gamma": self.gamma,
             "noise": self.noise,
-            "model": self.run.config.model,
-            **self.run.result.accuracies(),
-            **claim(self).to_dict(),
+            "model": None if self.run is None else self.run.config.model,
+            "train_accuracy": self.train_accuracy,
+            "test_accuracy": self.test_accuracy,
+            "gap": self.gap,
+            "guarantee": self.guarantee.to_dict(),
+            "epsilon_lower": None if lower is None else lower.to_dict(),
+            "verdict": None if self.audit is None else self.audit.verdict,
         }
         if self.worst is not None:
-            summary = self.worst.summary
+            point = self.worst.tpr(0.01)
             line["attack"] = {
-                "name": summary["attack"],
+                "name": self.worst.name,
                 "candidates": self.worst.candidates,
                 "of": len(self.attacks),
-                "auc": summary["auc"],
-                "auc_interval": summary["auc_interval"],
-                "tpr_at_1_percent_fpr": (self.worst.tpr("0.01") or {}).get("tpr"),
+                "auc": self.worst.auc,
+                "auc_interval": list(self.worst.interval),
+                "tpr_at_1_percent_fpr": None if point is None else point.tpr,
                 "leaks": self.leaks,
             }
         return line
 
 
-def _epsilon(bound: dict[str, Any] | None) -> float | None:
-    return None if bound is None else float(bound["epsilon"])
+def open_models(paths: list[Path]) -> list[ReportedModel]:
+    """Open folders of finished runs, and of audits of somebody's own training, under names that differ.
 
-
-def _read(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ResperturbError(f"{path} cannot be read ({error}); make it again.") from error
-    missing = [key for key in keys if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise ResperturbError(f"{path} is not complete ({', '.join(missing)} missing); make it again.")
-    return dict(content)
+    Raises:
+        UsageError: A folder holds neither.
+    """
+    found: list[tuple[str, Path, Run | None]] = []
+    for path in paths:
+        if not (path / "config.json").is_file() and (path / AUDIT_FILE).is_file():
+            found.append((path.resolve().name, path, None))
+            continue
+        run = open_run(path)
+        _ = run.result  # an unfinished run is an error here, not in the middle of a page
+        found.append((run_name(run), path, run))
+    names = [name for name, _, _ in found]
+    return [ReportedModel(str(path) if names.count(name) > 1 else name, path, run) for name, path, run in found]

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from resperturb.report.collect import Attack, ReportedRun
+from resperturb.report.collect import Attack, ReportedModel
 
 MOST = 12
 
 
 @dataclass(frozen=True)
 class ExposedRecord:
-    """A member with what it takes to recognise it: the share of outsiders that look at least as much like members."""
+    """A member with what it takes to recognise it: how many non-members look at least as much like members."""
 
     place: int
     label: str
-    outsiders_above: int
-    outsiders: int
+    nonmembers_above: int
+    nonmembers: int
     picture: str
 
     @property
@@ -26,20 +26,20 @@ class ExposedRecord:
         """How sure one can be of it.
 
         >>> ExposedRecord(3, "boot", 0, 200, "").words
-        'image 3, “boot”: ahead of all 200 outsiders'
+        'image 3, “boot”: ahead of all 200 nonmembers'
         """
-        above = f"{self.outsiders_above} of {self.outsiders} outsiders score as high"
-        if not self.outsiders_above:
-            above = f"ahead of all {self.outsiders} outsiders"
+        above = f"{self.nonmembers_above} of {self.nonmembers} nonmembers score as high"
+        if not self.nonmembers_above:
+            above = f"ahead of all {self.nonmembers} nonmembers"
         return f"image {self.place}, “{self.label}”: {above}"
 
 
-def exposed_records(run: ReportedRun, most: int = MOST) -> list[ExposedRecord]:
+def exposed_records(run: ReportedModel, most: int = MOST) -> list[ExposedRecord]:
     """Find the members that the strongest attack on records names first, with their pictures."""
     from resperturb.training.inputs import load_inputs
 
     attack = next((attack for attack in run.attacks if attack.candidates == "record"), None)
-    if attack is None:
+    if attack is None or run.run is None:
         return []
     data = run.run.config.data
     inputs = load_inputs(data)
@@ -52,7 +52,7 @@ def exposed_records(run: ReportedRun, most: int = MOST) -> list[ExposedRecord]:
         ExposedRecord(
             int(members[place]),
             images.classes[int(images.labels[number])],
-            _outsiders_above(attack, int(place)),
+            _nonmembers_above(attack, int(place)),
             int(attack.scores.nonmembers.size),
             _picture(images.images[number].numpy()),
         )
@@ -60,7 +60,7 @@ def exposed_records(run: ReportedRun, most: int = MOST) -> list[ExposedRecord]:
     ]
 
 
-def _outsiders_above(attack: Attack, place: int) -> int:
+def _nonmembers_above(attack: Attack, place: int) -> int:
     return int(np.sum(attack.scores.nonmembers >= attack.scores.members[place]))
 
 

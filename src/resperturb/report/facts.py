@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 from resperturb.training.config import TrainConfig
+from resperturb.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,17 @@ class Fact:
         return len(set(self.values)) > 1 and self.label not in ("time", "made", "run")
 
 
-def facts_table(runs: Sequence[ReportedRun]) -> list[Fact]:
+def facts_table(runs: Sequence[ReportedModel]) -> list[Fact]:
     """Set the settings, seeds, versions and fingerprints of the runs side by side; what no run has is left out."""
-    columns = [_facts(run) for run in runs]
+    columns = [_facts(run.run) for run in runs if run.run is not None]
+    if not columns:
+        return []
     table = [Fact(label, tuple(column[label] for column in columns)) for label in columns[0]]
     return [fact for fact in table if any(fact.values)]
 
 
-def _facts(run: ReportedRun) -> dict[str, str]:
-    config, result = run.run.config, run.run.result
+def _facts(run: Run) -> dict[str, str]:
+    config, result = run.config, run.result
     data, made = config.data, result.environment
     height, width = result.image_size
     classes = result.classes

@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
+from resperturb.auditing.attack_metrics import AttackMetrics
 from resperturb.report import charts
 from resperturb.report.charts import Chart, attacked, colour, rounded, shown, symbol
-from resperturb.report.collect import Attack, ReportedRun
+from resperturb.report.collect import Attack, ReportedModel
 from resperturb.report.wording import whom
 
 AUC_TITLE = "attack AUC (0.5 is a coin toss)"
 
 
-def leak_against_accuracy(runs: Sequence[ReportedRun]) -> Chart | None:
+def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw every attacked run as a point, and the frontier: the runs that no other beats in both."""
     found = attacked(runs)
     if not found:
         return None
-    points = [(attack.auc, run.run.result.test_accuracy) for _, run, attack in found]
+    points = [(attack.auc, run.test_accuracy) for _, run, attack in found]
     data: list[dict[str, Any]] = []
     best = frontier(points)
     if len(best) > 1:
@@ -83,7 +84,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
     return sorted(kept, key=lambda place: points[place])
 
 
-def leakage_over_queries(runs: Sequence[ReportedRun]) -> Chart | None:
+def leakage_over_queries(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw what is found by asking once, asking often, and taking the noise away."""
     asked = [(number, run) for number, run in enumerate(runs) if run.ways]
     if not any(len(run.ways) > 1 for _, run in asked):
@@ -121,14 +122,14 @@ def leakage_over_queries(runs: Sequence[ReportedRun]) -> Chart | None:
     )
 
 
-def leakage_over_gamma(runs: Sequence[ReportedRun]) -> Chart | None:
+def leakage_over_gamma(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw leakage and accuracy over the level of noise, for runs that differ in nothing else."""
     data: list[dict[str, Any]] = []
     worded: list[str] = []
     for title, series in _series(runs).items():
         color, gammas = colour(len(worded)), [run.gamma for run, _ in series]
         leaks = [attack.auc for _, attack in series]
-        accuracies = [run.run.result.test_accuracy for run, _ in series]
+        accuracies = [run.test_accuracy for run, _ in series]
         data.append(
             charts.line(gammas, leaks, f"{title}: attack AUC", {"color": color})
             | {
@@ -161,49 +162,49 @@ def leakage_over_gamma(runs: Sequence[ReportedRun]) -> Chart | None:
     )
 
 
-def _series(runs: Sequence[ReportedRun]) -> dict[str, list[tuple[ReportedRun, Attack]]]:
+def _series(runs: Sequence[ReportedModel]) -> dict[str, list[tuple[ReportedModel, Attack]]]:
     """Runs that differ in the level of one kind of noise alone, those without noise among them, by name."""
-    alike: dict[str, list[tuple[ReportedRun, Attack]]] = {}
+    alike: dict[str, list[tuple[ReportedModel, Attack]]] = {}
     for _, run, attack in attacked(runs):
+        if run.run is None:
+            continue
         rest = run.run.config.model_dump_json(exclude={"perturbation", "seed"})
         alike.setdefault(rest, []).append((run, attack))
-    found: dict[str, list[tuple[ReportedRun, Attack]]] = {}
+    found: dict[str, list[tuple[ReportedModel, Attack]]] = {}
     for group in alike.values():
         for strategy in sorted({run.strategy for run, _ in group} - {"none"}):
             series = [pair for pair in group if pair[0].strategy in (strategy, "none")]
             if len({run.gamma for run, _ in series}) > 1:
-                title = f"{strategy}, {series[0][0].run.config.model}"
+                title = f"{strategy}, {_network(series[0][0])}"
                 title += f" ({len(found) + 1})" if title in found else ""
                 found[title] = sorted(series, key=lambda pair: (pair[0].gamma, pair[1].auc))
     return found
 
 
-def leakage_by_kind(runs: Sequence[ReportedRun]) -> Chart | None:
+def leakage_by_kind(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw what the strongest attack finds of records and of each kind of canary."""
     data, worded = [], []
     for number, run in enumerate(runs):
-        best: dict[str, dict[str, Any]] = {}
-        for entry in [] if run.audit is None else run.audit["attacks"]:
-            for kind, measures in entry["by_kind"].items():
-                if kind not in best or measures["auc"] > best[kind]["auc"]:
-                    best[kind] = measures
+        best: dict[str, AttackMetrics] = {}
+        for attack in () if run.audit is None else run.audit.attacks:
+            for kind, metrics in attack.metrics.items():
+                if kind not in best or metrics.auc > best[kind].auc:
+                    best[kind] = metrics
         if len(best) < 2:
             continue
-        values = [float(measures["auc"]) for measures in best.values()]
+        values = [metrics.auc for metrics in best.values()]
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": shown(run.name),
                 "x": rounded(values),
-                "y": [f"{whom(kind)} ({m['members']}/{m['members'] + m['nonmembers']})" for kind, m in best.items()],
-                "error_x": charts.bars(
-                    values, [measures["auc_interval"] for measures in best.values()], colour(number)
-                ),
+                "y": [f"{whom(kind)} ({m.members}/{m.members + m.nonmembers})" for kind, m in best.items()],
+                "error_x": charts.bars(values, [metrics.auc_interval for metrics in best.values()], colour(number)),
                 "marker": {"size": 11, "symbol": symbol(number), "color": colour(number)},
             }
         )
-        worded.append(f"{run.name}: " + ", ".join(f"{whom(kind)} {m['auc']:.3f}" for kind, m in best.items()))
+        worded.append(f"{run.name}: " + ", ".join(f"{whom(kind)} {m.auc:.3f}" for kind, m in best.items()))
     if not data:
         return None
     return Chart(
@@ -211,7 +212,7 @@ def leakage_by_kind(runs: Sequence[ReportedRun]) -> Chart | None:
         "Leakage of records and of canaries",
         "Canaries are records made to be remembered: they stand for the most exposed people in the data (how many of "
         "them were in, of how many). The AUC of the attack that did best on each kind, in hindsight, with 95% "
-        "bootstrap intervals, which are too narrow where there are few.",
+        "intervals.",
         "Attack AUC by kind of candidate. " + "; ".join(worded) + ".",
         {
             "data": data,
@@ -241,3 +242,7 @@ def _coin_toss(axis: str) -> dict[str, Any]:
     other = "y" if axis == "x" else "x"
     ends = {f"{axis}0": 0.5, f"{axis}1": 0.5, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
     return {"type": "line", **ends, "line": charts.DOTTED}
+
+
+def _network(model: ReportedModel) -> str:
+    return "" if model.run is None else model.run.config.model

@@ -13,19 +13,19 @@ from resperturb.files import write_bytes
 from resperturb.report import charts, leak_charts, score_charts, wording
 from resperturb.report.bounds_chart import bounds
 from resperturb.report.claims import claim
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 from resperturb.report.exposed import exposed_records
 from resperturb.report.facts import facts_table
 
 
-def write_report(path: Path, runs: Sequence[ReportedRun], title: str, show_records: bool = False) -> None:
+def write_report(path: Path, runs: Sequence[ReportedModel], title: str, show_records: bool = False) -> None:
     """Write the report of ``runs`` to ``path``; with ``show_records`` it holds pictures of private records."""
     if not runs:
         raise UsageError("a report needs at least one finished run.")
     write_bytes(path, render(runs, title, show_records).encode())
 
 
-def render(runs: Sequence[ReportedRun], title: str, show_records: bool = False) -> str:
+def render(runs: Sequence[ReportedModel], title: str, show_records: bool = False) -> str:
     """Return the page; everything that came from a user is escaped in it."""
     import jinja2
     from plotly.offline import get_plotlyjs
@@ -61,7 +61,7 @@ def render(runs: Sequence[ReportedRun], title: str, show_records: bool = False) 
         findings=[wording.finding(run) for run in runs] if len(runs) > 1 and any(r.attacks for r in runs) else [],
         alarms=[said for run in runs if (said := wording.refutation(run))],
         unequal=wording.unequal(runs),
-        grouped=any(run.run.config.data.group_column for run in runs),
+        grouped=any(run.audit is not None and run.audit.groups for run in runs),
         caveat=wording.CAVEAT,
         whom=wording.whom,
         runs=runs,

@@ -6,21 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.auditing.metrics import roc_curve, tpr_at_fpr
-from resperturb.audits.outcome import roc_points
+from resperturb.auditing.attack_metrics import attack_metrics
+from resperturb.auditing.metrics import roc_curve, roc_points
 from resperturb.report import charts
 from resperturb.report.charts import Chart, Option, Toggle, attacked, colour, rounded, shown
-from resperturb.report.collect import Attack, ReportedRun
+from resperturb.report.collect import Attack, ReportedModel
 
 # More curves than this are neither legible nor small.
 MOST_CURVES = 40
 BINS = 40
 BAND_RATES = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-BAND_RESAMPLES = 200
-LOW_RATES = (("0", "nobody"), ("0.001", "0.1%"), ("0.01", "1%"), ("0.1", "10%"))
+LOW_RATES = ((0.0, "0%"), (0.001, "0.1%"), (0.01, "1%"), (0.1, "10%"))
 
 
-def roc(runs: Sequence[ReportedRun]) -> Chart | None:
+def roc(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the ROC curve of the strongest attack on each run with its interval, and of all attacks if asked."""
     found = attacked(runs)
     if not found:
@@ -40,9 +39,9 @@ def roc(runs: Sequence[ReportedRun]) -> Chart | None:
     return Chart(
         "roc",
         "ROC curves",
-        "How many members an attack finds (up) for how many outsiders it accuses (right), with 95% intervals at each "
-        "rate: the wider of the exact one of the true positives and a bootstrap of both. Logarithmic axes show the "
-        "confident end, where few are accused wrongly: that is where a leak hurts.",
+        "True over false positive rate, with exact 95% intervals at each threshold. Logarithmic axes show the "
+        "confident "
+        "end, where false positives are rare: that is where a leak hurts.",
         f"ROC curves of the strongest attack on each run. {worded}.",
         {"data": data, "layout": _axes("linear")},
         tuple(toggles),
@@ -50,13 +49,13 @@ def roc(runs: Sequence[ReportedRun]) -> Chart | None:
     )
 
 
-def low_false_positives(runs: Sequence[ReportedRun]) -> Chart | None:
-    """Draw how many members can be named while hardly anybody is accused wrongly."""
+def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
+    """Draw the true positive rates at low false positive rates."""
     data, worded = [], []
     for number, run, _ in attacked(runs):
         best = [(label, attack, fpr) for fpr, label in LOW_RATES if (attack := run.most_found(fpr)) is not None]
-        points = [attack.summary["tpr_at_fpr"][fpr] for _, attack, fpr in best]
-        rates = [float(point["tpr"]) for point in points]
+        points = [point for _, attack, fpr in best if (point := attack.tpr(fpr)) is not None]
+        rates = [point.tpr for point in points]
         labels = [label for label, _, _ in best]
         data.append(
             {
@@ -65,33 +64,33 @@ def low_false_positives(runs: Sequence[ReportedRun]) -> Chart | None:
                 "x": labels,
                 "y": rounded(rates),
                 "hovertext": [shown(attack.name) for _, attack, _ in best],
-                "error_y": charts.bars(rates, [point["clopper_pearson"] for point in points], "@ink"),
+                "error_y": charts.bars(rates, [point.interval for point in points], "@ink"),
                 "marker": {"color": colour(number)},
             }
         )
-        said = (f"{rate:.1%} with {label} accused" for rate, label in zip(rates, labels, strict=True))
+        said = (f"{rate:.1%} at {label} FPR" for rate, label in zip(rates, labels, strict=True))
         worded.append(f"{run.name}: {', '.join(said)}")
     if not data:
         return None
     return Chart(
         "low-fpr",
-        "Members named with few wrong accusations",
-        "The share of members that the best attack at each rate recognises while it accuses at most so many of the "
-        "others wrongly, with exact 95% intervals at its threshold. Which attack is best was seen in hindsight, "
-        "which flatters the attacks a little. Rates too small for the number of non-members are left out.",
+        "True positive rate at low false positive rates",
+        "The true positive rate of the best attack at each false positive rate, with exact 95% intervals at its "
+        "threshold. Which attack is best was seen in hindsight, which flatters the attacks a little. Rates too "
+        "small for the number of non-members are left out.",
         "True positive rates at low false positive rates. " + "; ".join(worded) + ".",
         {
             "data": data,
             "layout": {
                 "barmode": "group",
-                "xaxis": {"title": {"text": "wrongly accused, at most"}, "type": "category"},
-                "yaxis": {"title": {"text": "members named"}, "tickformat": ".0%", "rangemode": "tozero"},
+                "xaxis": {"title": {"text": "false positive rate, at most"}, "type": "category"},
+                "yaxis": {"title": {"text": "true positive rate"}, "tickformat": ".0%", "rangemode": "tozero"},
             },
         },
     )
 
 
-def score_distributions(runs: Sequence[ReportedRun]) -> Chart | None:
+def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the scores that the strongest attack gives to members and to others."""
     found = attacked(runs)
     data: list[dict[str, Any]] = []
@@ -125,7 +124,7 @@ def score_distributions(runs: Sequence[ReportedRun]) -> Chart | None:
     )
 
 
-def precision_and_recall(runs: Sequence[ReportedRun]) -> Chart | None:
+def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw precision and recall of the strongest attack on each run over its thresholds."""
     found = attacked(runs)
     data: list[dict[str, Any]] = []
@@ -155,9 +154,8 @@ def precision_and_recall(runs: Sequence[ReportedRun]) -> Chart | None:
 
 def _band(number: int, attack: Attack) -> dict[str, Any]:
     """The interval of the true positive rate at each false positive rate."""
-    points = tpr_at_fpr(attack.scores.members, attack.scores.nonmembers, BAND_RATES, resamples=BAND_RESAMPLES)
-    lows = [min(point.clopper_pearson.low, point.bootstrap.low) for point in points]
-    highs = [max(point.clopper_pearson.high, point.bootstrap.high) for point in points]
+    points = attack_metrics(attack.scores.members, attack.scores.nonmembers, rates=BAND_RATES).tpr_at_fpr
+    lows, highs = [point.interval.low for point in points], [point.interval.high for point in points]
     return {
         "type": "scatter",
         "x": _drawable([*BAND_RATES, *reversed(BAND_RATES)]),
@@ -172,7 +170,7 @@ def _band(number: int, attack: Attack) -> dict[str, Any]:
 
 
 def _curve(number: int, attack: Attack, name: str, style: dict[str, Any]) -> dict[str, Any]:
-    fpr, tpr = roc_points(attack.scores, most=200)
+    fpr, tpr = roc_points(attack.scores.members, attack.scores.nonmembers, most=200)
     return charts.line(_drawable(fpr), _drawable(tpr), name, {**style, "dash": charts.dash(number)})
 
 
@@ -186,8 +184,8 @@ def _axes(kind: str) -> dict[str, Any]:
     if kind == "log":
         shape |= {"range": [-3, 0.02], "dtick": 1}
     return {
-        "xaxis": {"title": {"text": "wrongly accused (false positive rate)"}, **shape},
-        "yaxis": {"title": {"text": "members found (true positive rate)"}, **shape},
+        "xaxis": {"title": {"text": "false positive rate"}, **shape},
+        "yaxis": {"title": {"text": "true positive rate"}, **shape},
     }
 
 
@@ -198,7 +196,7 @@ def _over_thresholds(attack: Attack) -> tuple[NDArray[np.float64], NDArray[np.fl
     inside = np.flatnonzero((curve.thresholds >= edges[0]) & (curve.thresholds <= edges[-1]))
     chosen = inside[np.unique(np.linspace(0, len(inside) - 1, 200).round().astype(int))] if len(inside) else inside
     recall = curve.tpr[chosen]
-    # As if a member and an outsider were equally likely, whatever their numbers are here.
+    # As if a member and a non-member were equally likely, whatever their numbers are here.
     return curve.thresholds[chosen], recall / (recall + curve.fpr[chosen]), recall
 
 
@@ -221,7 +219,7 @@ def _first_run_only(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [trace | {"visible": number < 2} for number, trace in enumerate(data)]
 
 
-def _run_toggle(found: Sequence[tuple[int, ReportedRun, Attack]]) -> tuple[Toggle, ...]:
+def _run_toggle(found: Sequence[tuple[int, ReportedModel, Attack]]) -> tuple[Toggle, ...]:
     """Buttons that show the two lines of one run at a time."""
     if len(found) < 2:
         return ()

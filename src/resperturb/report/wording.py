@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from resperturb.privacy.guarantee import percent
 from resperturb.report.claims import claim
-from resperturb.report.collect import ReportedRun
+from resperturb.report.collect import ReportedModel
 
 CAVEAT = "An attack that finds a leak shows it; one that finds none proves nothing, for a stronger one may exist."
 
 
-def headline(runs: Sequence[ReportedRun]) -> str:
+def headline(runs: Sequence[ReportedModel]) -> str:
     """Say in one sentence what the attacks found."""
     attacked = [run for run in runs if run.attacks]
     if not attacked:
@@ -19,15 +19,15 @@ def headline(runs: Sequence[ReportedRun]) -> str:
     leaking = [run for run in attacked if run.leaks]
     counted = f"{_count(len(leaking))} of {len(attacked)} attacked models {'leaks' if len(leaking) == 1 else 'leak'}"
     least = min(attacked, key=lambda run: run.attacks[0].auc)
-    best = max(attacked, key=lambda run: run.run.result.test_accuracy)
+    best = max(attacked, key=lambda run: run.test_accuracy)
     if least is best:
         return f"{counted}; {_placed(best)} is both the most accurate and the least exposed."
     return f"{counted}; the least exposed is {_placed(least)}, the most accurate {_placed(best)}."
 
 
-def finding(run: ReportedRun) -> str:
+def finding(run: ReportedModel) -> str:
     """Say in one sentence what the strongest attack on a run found."""
-    attack, accuracy = run.worst, run.run.result.test_accuracy
+    attack, accuracy = run.worst, run.test_accuracy
     if attack is None:
         return f"“{run.name}” was not attacked, so nothing can be said about what it leaks."
     low, high = attack.interval
@@ -42,18 +42,18 @@ def finding(run: ReportedRun) -> str:
     )
 
 
-def refutation(run: ReportedRun) -> str | None:
+def refutation(run: ReportedModel) -> str | None:
     """Say that an attack has shown more than was proven possible, if it has."""
     found = claim(run)
     if not found.refuted or found.lower is None:
         return None
     return (
-        f"Refuted: “{run.name}” was claimed to have {found.upper.words}, but its audit showed {found.lower.words}. "
+        f"Refuted: “{run.name}” was claimed to have {found.tested.words}, but its audit showed {found.lower.words}. "
         "Something that the claim rests on does not hold; do not rely on it."
     )
 
 
-def unequal(runs: Sequence[ReportedRun]) -> str | None:
+def unequal(runs: Sequence[ReportedModel]) -> str | None:
     """Warn if the runs were not attacked alike: then the one that was attacked least looks best."""
     made = [(run.name, {attack.name.split(",")[0] for attack in run.attacks}) for run in runs if run.attacks]
     anywhere = set().union(*(methods for _, methods in made))
@@ -69,16 +69,18 @@ def unequal(runs: Sequence[ReportedRun]) -> str | None:
     )
 
 
-def _recognised(run: ReportedRun) -> str:
-    attack = run.most_found("0.01")
-    found = None if attack is None else attack.tpr("0.01")
+def _recognised(run: ReportedModel) -> str:
+    attack = run.most_found(0.01)
+    found = None if attack is None else attack.tpr(0.01)
     if found is None:
         return ""
-    return f", and {percent(float(found['tpr']))} of them can be named while 1% of the others are accused wrongly"
+    if found.tied:
+        return ""
+    return f", with a true positive rate of {percent(found.tpr)} at a false positive rate of 1%"
 
 
-def _placed(run: ReportedRun) -> str:
-    return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {run.run.result.test_accuracy:.3f})"
+def _placed(run: ReportedModel) -> str:
+    return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {run.test_accuracy:.3f})"
 
 
 def whom(candidates: str) -> str:

@@ -47,7 +47,7 @@ NORMALIZATIONS: dict[str, tuple[Constants, Constants]] = {
     "mnist": (0.1307, 0.3081),
 }
 
-Part = Literal["target_train", "shadow_train", "audit", "all"]
+Part = Literal["target_train", "shadow_train", "audit", "half", "all"]
 Positive = Annotated[int, Field(gt=0)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -102,10 +102,11 @@ class DataConfig(_Frozen):
     """Which images, how to read them, and which part of them the model is trained on.
 
     ``part`` is all of the training images; or one of the paper's quarters, drawn from ``split_seed``; or ``audit``,
-    to which each image of the target half belongs by its own fair coin, tossed from ``subset_seed``. An attack needs
-    to know who was in and who was out, so a model of all images is attacked through ``canaries``: records made for
-    the purpose, added in memory by coins that are tossed from ``subset_seed`` too. ``poison`` is for audits over many
-    trainings, half of them with a record that is made to be noticed.
+    to which each image of the target half belongs by its own fair coin, tossed from ``subset_seed``; or ``half``, the
+    same for nearly all of the training images. An attack needs to know who was in and who was out, so a model of all
+    images is attacked through ``canaries``: records made for the purpose, added in memory by coins that are tossed
+    from ``subset_seed`` too; or through its recipe, on halves. ``poison`` is for audits over many trainings, half of
+    them with a record that is made to be noticed.
     """
 
     spec: str

@@ -36,6 +36,31 @@ class Inputs:
         """The images that ``audit`` tosses its coins for: both quarters of the target."""
         return np.sort(np.concatenate([self.quarters.target_train, self.quarters.target_out]))
 
+    def candidates(self, part: str) -> Indices:
+        """The images whose membership an attack on a model of this part guesses."""
+        return np.setdiff1d(np.arange(len(self.train)), self.held_back) if part == "half" else self.target_half
+
+    def spare(self, part: str) -> Indices:
+        """Images that no target nor shadow model of an audit of this part is trained on."""
+        return self.held_back if part == "half" else self.quarters.shadow_out
+
+    @cached_property
+    def held_back(self) -> Indices:
+        """A tenth of the images, at most 400 and by whole groups, that models of the part ``half`` never see."""
+        count = len(self.train)
+        order = np.random.default_rng([self.split_seed, 3]).permutation(count)
+        wanted = min(400, count // 10)
+        groups = self.train.groups
+        if groups is None:
+            return np.sort(order[:wanted])
+        names, codes = np.unique(groups, return_inverse=True)
+        sizes = np.bincount(codes)
+        chosen = np.zeros(len(names), dtype=bool)
+        for group in dict.fromkeys(codes[order].tolist()):
+            if sizes[chosen].sum() + sizes[group] <= wanted:
+                chosen[group] = True
+        return np.flatnonzero(chosen[codes])
+
     def members(self, part: str) -> ImageSet:
         """The images that a model of this part is trained on, with poison, and the canaries whose coin says so."""
         images = self.train.select(self.member_indices(part))
@@ -58,8 +83,9 @@ class Inputs:
             canaries = self.canaries(part)
             everybody = np.arange(len(self.train))
             return everybody if canaries is None else np.setdiff1d(everybody, canaries.left_out)
-        if part == "audit":
-            return self.target_half[self._coins(self.target_half)]
+        if part in ("audit", "half"):
+            pool = self.candidates(part)
+            return pool[self._coins(pool)]
         quarter: Indices = getattr(self.quarters, part)
         return quarter
 
@@ -71,7 +97,7 @@ class Inputs:
         if part == "all":
             spare = np.arange(len(self.train))
         else:
-            spare = self.quarters.target_out if part == "shadow_train" else self.quarters.shadow_out
+            spare = self.quarters.target_out if part == "shadow_train" else self.spare(part)
         return make_canaries(self.train, spare, config.counts, config.seed)
 
     def canary_coins(self, count: int) -> Bools:
@@ -138,7 +164,7 @@ def out_indices(inputs: Inputs, part: str) -> np.ndarray:
     """The images of the same half that a model of ``part`` was not trained on: the non-members of the attack."""
     if part == "shadow_train":
         return inputs.quarters.shadow_out
-    return np.setdiff1d(inputs.target_half, inputs.member_indices(part))
+    return np.setdiff1d(inputs.candidates(part), inputs.member_indices(part))
 
 
 @lru_cache(maxsize=3)

@@ -249,7 +249,7 @@ def test_runs_are_found_again_after_their_name_has_changed(tmp_path: Path, monke
 def test_the_audit_is_a_column_of_the_table(done: tuple[Library, Measured]) -> None:
     table = small(cells=(Cell("mnist", PLAIN),), attacks=("paper", "adaptive", "audit"))
     kept: list[Measured] = []
-    run_experiments([table], replace(TINY, resamples=10), done[0], lambda experiment, measured: kept.append(measured))
+    run_experiments([table], TINY, done[0], lambda experiment, measured: kept.append(measured))
     assert len(kept) == 2
     assert trained(kept[0]).rows[0].audit is None
     row = trained(kept[1]).rows[0]

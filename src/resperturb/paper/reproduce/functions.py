@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import JsonValue
 
-from resperturb.audits import load_scores, lower_bound
 from resperturb.errors import ResperturbError
 from resperturb.files import plain
 from resperturb.paper.reproduce.declarations import (
@@ -22,7 +21,7 @@ from resperturb.paper.reproduce.declarations import (
     PrintedBudget,
 )
 from resperturb.paper.reproduce.library import Library
-from resperturb.paper.reproduce.measures import describe_data, kept_audit
+from resperturb.paper.reproduce.measures import describe_data, kept_attack, kept_audit
 from resperturb.paper.reproduce.plan import target_config
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.paper.reproduce.results import (
@@ -38,7 +37,7 @@ from resperturb.paper.reproduce.results import (
     made_now,
 )
 from resperturb.privacy import additive_guarantee, dpsgd_guarantee, noise_ratio, rademacher, rdp_rho, schedule
-from resperturb.training import DataConfig, Dpsgd, Run, load_inputs, out_indices
+from resperturb.training import DataConfig, Dpsgd, Run, load_inputs
 
 if TYPE_CHECKING:
     from resperturb.paper.sde import ReversalResult
@@ -197,26 +196,12 @@ def _lower_bounds(
 
 def _by_the_papers_attack(target: Run) -> Shown:
     """Bound epsilon by the paper's attack as the audit does: by pairs, since all scores come from one model."""
-    if not (target.path / "attacks" / "reproduce-paper.json").exists():
-        raise ResperturbError("the paper's attack on this row is not made yet, or failed")
-    scores = load_scores(target.path, "reproduce-paper")
-    inputs, part = load_inputs(target.config.data), target.config.data.part
-    if inputs.train.groups is not None:
-        refusal = "Records of one group were put in together, so their coins are not independent."
-        return Shown(0.0, 0.95, "pairs", (), refusal)
-    asked = np.concatenate([inputs.member_indices(part), out_indices(inputs, part)])
-    members = np.arange(len(asked)) < scores.members.size
-    found = lower_bound(
-        np.concatenate([scores.members, scores.nonmembers]),
-        members,
-        inputs.train.labels.numpy()[asked],
-        "pairs",
-        BUDGET_DELTA,
-        0.95,
-    )
+    found = kept_attack("paper", target)
     if found is None:
-        raise ResperturbError("there are too few records to bound epsilon by")
-    return Shown(found.epsilon, found.confidence, "pairs", found.assumptions)
+        raise ResperturbError("the paper's attack on this row is not made yet, or failed")
+    lower = found.lower_bound
+    design = f"{lower.neighbours} of a {lower.unit}"
+    return Shown(lower.epsilon, lower.confidence, design, lower.assumptions, lower.unmet[0] if lower.unmet else None)
 
 
 def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> Theorem:

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from resperturb.audits import Settings, attack_by_shadow, audit_run, load_scores, measures, roc_points, save_outcome
+from resperturb.auditing import LowerBound, roc_points
+from resperturb.audits import RECORD, audit_run, shadow_attack
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
-from resperturb.paper.reproduce.declarations import DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
+from resperturb.paper.reproduce.declarations import BUDGET_DELTA, DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
 from resperturb.paper.reproduce.presets import STAND_IN, Preset, reduction
 from resperturb.paper.reproduce.results import AuditSummary, DataUsed, Roc, Threshold
 from resperturb.perturbation import noise_off
 from resperturb.training import DataConfig, Run, accuracy, fingerprint, load_inputs, predict
 
 # Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
-ATTACK_SCHEMA = 2
-AUDIT_SCHEMA = 3
+ATTACK_SCHEMA = 3
+AUDIT_SCHEMA = 4
 ROC_POINTS = 120
 AVERAGED_DRAWS = 16
 
@@ -35,6 +36,7 @@ class AttackFound:
     auc: float
     auc_interval: tuple[float, float]
     thresholds: tuple[Threshold, ...]
+    lower_bound: LowerBound
 
     @property
     def auc_error(self) -> float:
@@ -55,9 +57,14 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class _KeptAttack:
+    found: AttackFound
+    roc: Roc
+
+
+@dataclass(frozen=True)
 class _KeptAudit:
     schema: int
-    resamples: int
     found: AuditSummary
 
 
@@ -67,18 +74,27 @@ def measure_attack(name: str, target: Run, shadow: Run) -> tuple[AttackFound, Ro
     Raises:
         ResperturbError: The attack could not be made, as with a shadow that learned nothing.
     """
-    key = f"reproduce-{name}"
-    path = target.path / "attacks" / f"{key}.json"
-    kept = _kept(AttackFound, path, lambda k: (k.schema, k.shadow) == (ATTACK_SCHEMA, shadow.config.digest))
+    path = target.path / "reproduce" / f"attack-{name}.json"
+    kept = _kept(
+        _KeptAttack, path, lambda k: (k.found.schema, k.found.shadow) == (ATTACK_SCHEMA, shadow.config.digest)
+    )
     if kept is not None:
-        try:
-            return kept, _roc(target, key)
-        except ResperturbError:
-            pass  # its scores are damaged: attack again
-    scores, learning_rate = attack_by_shadow(target, shadow)
-    asked = {"schema": ATTACK_SCHEMA, "shadow": shadow.config.digest, "attack": name}
-    save_outcome(target.path, key, scores, {**asked, "attack_learning_rate": learning_rate, **measures(scores)})
-    return read_json(AttackFound, path), _roc(target, key)
+        return kept.found, kept.roc
+    attack = shadow_attack(target, shadow)
+    metrics = attack.metrics()
+    fpr, tpr = roc_points(attack.scores.members, attack.scores.nonmembers, ROC_POINTS)
+    found = AttackFound(
+        schema=ATTACK_SCHEMA,
+        shadow=shadow.config.digest,
+        attack_learning_rate=attack.learning_rate,
+        auc=metrics.auc,
+        auc_interval=metrics.auc_interval,
+        thresholds=tuple(Threshold(**row) for row in attack.thresholds()),  # type: ignore[arg-type]
+        lower_bound=attack.lower_bound(target, BUDGET_DELTA),
+    )
+    roc = Roc(fpr=tuple(round(x, 5) for x in fpr), tpr=tuple(round(x, 5) for x in tpr))
+    write_json(path, _KeptAttack(found, roc))
+    return found, roc
 
 
 def measure_audit(target: Run, preset: Preset) -> AuditSummary:
@@ -87,45 +103,42 @@ def measure_audit(target: Run, preset: Preset) -> AuditSummary:
     Raises:
         ResperturbError: The audit could not be made.
     """
-    path = target.path / "reproduce-audit.json"
+    path = target.path / "reproduce" / "audit.json"
     shadows = preset.shadows_of(target.config.method.private)
     kept = _kept(
         _KeptAudit,
         path,
-        lambda k: (
-            (k.schema, k.resamples, k.found.shadows, k.found.draws)
-            == (AUDIT_SCHEMA, preset.resamples, shadows, preset.draws)
-        ),
+        lambda k: (k.schema, k.found.shadows, k.found.draws) == (AUDIT_SCHEMA, shadows, preset.draws),
     )
     if kept is not None:
         return kept.found
-    settings = Settings(shadows=shadows, jobs=1, draws=preset.draws, resamples=preset.resamples)
-    found = audit_run(target, settings)
-    strongest = max(found["attacks"], key=lambda entry: float(entry["by_kind"]["record"]["auc"]))
-    record, lower = strongest["by_kind"]["record"], found["epsilon_lower"]
+    found = audit_run(target, shadows=shadows, jobs=1, draws=preset.draws)
+    strongest = max(found.attacks, key=lambda attack: attack.metrics[RECORD].auc)
+    record, lower = strongest.metrics[RECORD], found.epsilon_lower
+    point = record.at_fpr(0.01)
     summary = AuditSummary(
-        attacks=len(found["attacks"]),
+        attacks=len(found.attacks),
         shadows=shadows,
         draws=preset.draws,
-        strongest=f"{strongest['attack']}, {strongest['view']}",
-        auc=record["auc"],
-        auc_interval=tuple(record["auc_interval"]),
-        tpr_at_1_percent_fpr=record["tpr_at_fpr"].get("0.01", {}).get("tpr"),
-        epsilon_lower=lower["epsilon"],
-        confidence=lower["confidence"],
-        delta=lower["delta"],
-        epsilon_upper=found["epsilon_upper"]["epsilon"],
-        verdict=found["verdict"],
-        design=lower["design"],
-        refusal=lower.get("refusal"),
+        strongest=strongest.full_name,
+        auc=record.auc,
+        auc_interval=record.auc_interval,
+        tpr_at_1_percent_fpr=None if point is None else point.tpr,
+        epsilon_lower=lower.epsilon,
+        confidence=lower.confidence,
+        delta=lower.delta,
+        epsilon_upper=found.tested_guarantee.epsilon,
+        verdict=found.verdict,
+        design=f"{lower.neighbours} of a {lower.unit}",
+        refusal=lower.unmet[0] if lower.unmet else None,
     )
-    write_json(path, _KeptAudit(AUDIT_SCHEMA, preset.resamples, summary))
+    write_json(path, _KeptAudit(AUDIT_SCHEMA, summary))
     return summary
 
 
 def kept_audit(target: Run) -> AuditSummary | None:
     """The audit that was made of a target, if one was."""
-    kept = _kept(_KeptAudit, target.path / "reproduce-audit.json", lambda k: k.schema == AUDIT_SCHEMA)
+    kept = _kept(_KeptAudit, target.path / "reproduce" / "audit.json", lambda k: k.schema == AUDIT_SCHEMA)
     return None if kept is None else kept.found
 
 
@@ -200,11 +213,6 @@ def accuracy_error(value: float, images: int) -> float:
     return math.sqrt(max(value * (1 - value), 1 / (4 * images)) / images)
 
 
-def _roc(target: Run, key: str) -> Roc:
-    fpr, tpr = roc_points(load_scores(target.path, key), ROC_POINTS)
-    return Roc(tuple(round(x, 5) for x in fpr), tuple(round(x, 5) for x in tpr))
-
-
 def _kept(kind: type[T], path: Path, answers: Callable[[T], bool]) -> T | None:
     """An outcome that was kept and answers what is asked; a damaged one is as good as none."""
     try:
@@ -212,3 +220,10 @@ def _kept(kind: type[T], path: Path, answers: Callable[[T], bool]) -> T | None:
     except ResperturbError:
         return None
     return found if answers(found) else None
+
+
+def kept_attack(name: str, target: Run) -> AttackFound | None:
+    """The attack that was made on a target, if one was."""
+    path = target.path / "reproduce" / f"attack-{name}.json"
+    kept = _kept(_KeptAttack, path, lambda k: k.found.schema == ATTACK_SCHEMA)
+    return None if kept is None else kept.found

@@ -47,7 +47,6 @@ class Preset:
     costly_seeds: int
     shadows: int
     draws: tuple[int, ...]
-    resamples: int
     audit_networks: int = 99
     dpsgd_shadows: int | None = None
 
@@ -100,7 +99,6 @@ PRESETS = {
             costly_seeds=1,
             shadows=4,
             draws=(1, 2),
-            resamples=20,
             audit_networks=1,
         ),
         Preset(
@@ -126,11 +124,9 @@ PRESETS = {
             costly_seeds=1,
             shadows=4,
             draws=(1, 4),
-            resamples=200,
             audit_networks=1,
             dpsgd_shadows=0,
         ),
-        Preset(
             name="long",
             rank=2,
             about="the paper's settings but for the epochs: 60 on whole quarters, for what takes too long at 200",
@@ -156,7 +152,6 @@ PRESETS = {
             costly_seeds=3,
             shadows=16,
             draws=(1, 16),
-            resamples=1000,
         ),
     )
 }

@@ -1,0 +1,203 @@
+"""Asking models: any function of row numbers, or any torch module with its batches; and keeping what they said."""
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from resperturb.attacks.signals import Access, Query, Signals, signals_of
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
+from resperturb.models.ensemble import Ensemble
+from resperturb.perturbation import noise_off, strategy_of
+
+Indices = NDArray[np.int64]
+Predict = Callable[[Indices], Any]
+Loader = Callable[[Indices], Iterable[Any]]
+Trained = Predict | tuple[nn.Module, Loader]
+
+# Smaller probabilities are no different to an attacker, and their logarithms would be infinite.
+LEAST_PROBABILITY = 1e-30
+# Rows that are asked about twice, to see whether the same question has the same answer.
+ASKED_TWICE = 8
+# What single precision and a thousand classes may leave of a sum of 1.
+SUM_TOLERANCE = 1e-3
+
+
+def ask(
+    trained: Trained, rows: Indices, labels: NDArray[np.int64], draws: Sequence[int], classes: int | None = None
+) -> dict[Access, Signals]:
+    """Ask a trained model about rows in every way that attacks use.
+
+    A perturbed module is asked with its noise, ``max(draws)`` times, and without; an ensemble also network by
+    network. A function is asked once, or ``max(draws)`` times if its answers differ from one time to the next.
+
+    Args:
+        trained: A function of row numbers to probabilities ``[rows, classes]``, or a module and a function of row
+            numbers to batches of inputs.
+        rows: The numbers of the rows.
+        labels: The label of each of them.
+        draws: The numbers of draws that answers are averaged over.
+        classes: The number of classes; that of the labels, or more, if None.
+
+    Returns:
+        The signals of every way of asking.
+
+    Raises:
+        UsageError: The model does not answer with one row of probabilities per row; the message says what it is.
+    """
+    needed = int(labels.max(initial=0)) + 1 if classes is None else classes
+    averages = tuple(sorted(set(draws)))
+    if isinstance(trained, tuple):
+        model, loader = trained
+        queries = queries_of(model, averages)
+        return {
+            query.access: signals_of(
+                _module_draws(model, loader, rows, query, needed), torch.from_numpy(labels), query.averages
+            )
+            for query in queries
+        }
+    few = rows[:ASKED_TWICE]
+    noisy = not np.array_equal(_probabilities(trained, few, needed), _probabilities(trained, few, needed))
+    query = Query("noise on", averages) if noisy else Query("noise off")
+    logs = (
+        torch.from_numpy(np.log(np.maximum(_probabilities(trained, rows, needed), LEAST_PROBABILITY)))
+        for _ in range(query.draws)
+    )
+    return {query.access: signals_of(logs, torch.from_numpy(labels), query.averages)}
+
+
+def queries_of(model: nn.Module, draws: Sequence[int]) -> list[Query]:
+    """Say how a module is asked: with and without noise, and the networks of an ensemble apart."""
+    strategy = strategy_of(model)
+    noisy = strategy is not None and strategy.is_noisy
+    queries = [Query("noise on", tuple(draws))] if noisy else []
+    queries.append(Query("noise off"))
+    if isinstance(model, Ensemble) and len(model.networks) > 1:
+        queries.append(Query("networks apart", (len(model.networks),)))
+    return queries
+
+
+def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query, classes: int) -> Iterator[Tensor]:
+    was_training = model.training
+    model.eval()
+    try:
+        if query.access == "networks apart":
+            assert isinstance(model, Ensemble)
+            for network in model.networks:
+                with noise_off(model):
+                    yield _logits(network, loader, rows, classes)
+            return
+        with noise_off(model) if query.access == "noise off" and strategy_of(model) is not None else nullcontext():
+            for _ in range(query.draws):
+                yield _logits(model, loader, rows, classes)
+    finally:
+        model.train(was_training)
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, loader: Loader, rows: Indices, classes: int) -> Tensor:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    found = []
+    for batch in loader(rows):
+        inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        if isinstance(inputs, Mapping):
+            answer = model(**{name: value.to(device) for name, value in inputs.items()})
+        else:
+            answer = model(inputs.to(device))
+        logits = getattr(answer, "logits", answer)
+        if not isinstance(logits, Tensor):
+            raise UsageError(f"the module answers with {type(logits).__name__}; it must return logits as a tensor.")
+        found.append(logits.float().cpu())
+    every = torch.cat(found) if found else torch.zeros(0, classes)
+    _check_shape("the module", every.shape, len(rows), classes)
+    return every
+
+
+def _probabilities(predict: Predict, rows: Indices, classes: int) -> NDArray[np.float64]:
+    answer = predict(rows)
+    if isinstance(answer, Tensor):
+        answer = answer.detach().cpu()
+    try:
+        found = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"predict must return an array of probabilities, not {type(answer).__name__}.") from error
+    return check_probabilities(found, len(rows), classes)
+
+
+def check_probabilities(found: NDArray[np.float64], rows: int, classes: int) -> NDArray[np.float64]:
+    """Return ``found`` if it is one row of class probabilities per record, or say what it is instead.
+
+    >>> check_probabilities(np.array([[2.5, -1.0]]), rows=1, classes=2)
+    Traceback (most recent call last):
+    ...
+    resperturb.errors.UsageError: predict returned numbers outside of 0 to 1, which look like logits: apply a...
+    """
+    if found.ndim == 1 or (found.ndim == 2 and found.shape[1] == 1 and len(found) == rows):
+        raise UsageError(
+            "predict returned one number per row; return a probability for each class: of a sigmoid p that is "
+            "numpy.stack([1 - p, p], axis=1)."
+        )
+    _check_shape("predict", found.shape, rows, classes)
+    if np.isnan(found).any():
+        raise UsageError(f"predict returned NaN for {int(np.isnan(found).any(axis=1).sum())} of {rows} rows.")
+    if (found < -SUM_TOLERANCE).any() or (found > 1 + SUM_TOLERANCE).any():
+        raise UsageError(
+            "predict returned numbers outside of 0 to 1, which look like logits: apply a softmax before returning "
+            "them, or return the module itself with a loader."
+        )
+    sums = found.sum(axis=1)
+    if (np.abs(sums - 1) > SUM_TOLERANCE).any():
+        worst = float(sums[np.argmax(np.abs(sums - 1))])
+        raise UsageError(f"predict must return rows that sum to 1; one sums to {worst:.4g}. Are they normalised?")
+    return np.clip(found, 0.0, 1.0)
+
+
+def _check_shape(who: str, shape: Sequence[int], rows: int, classes: int) -> None:
+    if len(shape) != 2 or shape[0] != rows:
+        raise UsageError(f"{who} must return one row for each of the {rows} rows asked about, not {tuple(shape)}.")
+    if shape[1] < classes:
+        raise UsageError(f"{who} answers for {shape[1]} classes, and the labels name {classes}: check the columns.")
+
+
+def save_answers(path: Path, answers: Mapping[Access, Signals]) -> None:
+    """Keep answers in a file."""
+    arrays = {
+        f"{access}/{name}": np.asarray(getattr(signals, name))
+        for access, signals in answers.items()
+        for name in Signals.__annotations__
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    write_bytes(path, buffer.getvalue())
+
+
+def read_answers(path: Path, rows: int) -> dict[Access, Signals]:
+    """Read answers back.
+
+    Raises:
+        ResperturbError: The file is damaged, or is about another number of rows.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found: dict[str, dict[str, Any]] = {}
+            for key in file.files:
+                access, _, name = key.partition("/")
+                found.setdefault(access, {})[name] = file[key]
+        answers: dict[Any, Signals] = {}
+        for access, arrays in found.items():
+            averages = tuple(int(number) for number in arrays.pop("averages"))
+            answers[access] = Signals(averages=averages, **arrays)
+            for array in arrays.values():
+                if len(array) != rows:
+                    raise ValueError(f"it has {len(array)} rows and not {rows}")
+    except (OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile) as error:
+        raise ResperturbError(f"{path} cannot be read ({error}); delete it and rerun the audit.") from error
+    return answers

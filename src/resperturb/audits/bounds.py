@@ -1,0 +1,169 @@
+"""From whose membership epsilon is bounded, and what chance decided about it.
+
+All scores of an audit come from one model, so they are not independent, and only the *coins* that decided who was in
+may be relied on. Two designs give such coins:
+
+- ``add_remove``: every candidate was put in by its own fair coin. A guarantee that compares data sets with and
+  without a record says how often such coins can be guessed.
+- ``swap``: a cut at random put half of the records in. Match each member with a non-member of the same label,
+blindly:
+  given the pairs, which one of each is the member is a fair coin, independent of the others. A guarantee that
+  compares data sets in which one image is replaced by another of the same label says how often those can be guessed.
+  The additive strategy's guarantee is of this kind and no other.
+
+With groups (all records of one person) the coin is the group's: scores are combined per group, and the bound is for a
+group. Both designs are bounded by the one-run method for (epsilon, delta) of Mahloujifar, Melis and Chaudhuri (2024).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resperturb.auditing.one_run import one_run_fdp
+from resperturb.auditing.result import LowerBound
+from resperturb.auditing.scores import Scores
+from resperturb.auditing.thresholds import Confusion
+from resperturb.audits.result import AttackScores
+
+Neighbours = Literal["add_remove", "swap"]
+Bools = NDArray[np.bool_]
+
+ASSUMED = {
+    ("add_remove", "record"): "Each candidate was put in by its own fair coin; the bound is for adding or removing a "
+    "record.",
+    ("add_remove", "group"): "Each group was put in by its own fair coin; the bound is for adding or removing a "
+    "group: all records of one person.",
+    ("swap", "record"): "A cut at random decided who was in. Each member was matched with a non-member of the same "
+    "label without looking at scores, so that the bound is for replacing an image by another of the same label.",
+    ("swap", "group"): "A cut at random decided which groups were in. Each was matched with one that was out without "
+    "looking at scores, so that the bound is for replacing a group by another.",
+}
+TOO_FEW = "There were too few candidates, members and non-members, to bound epsilon by."
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """How an audit bounds epsilon; settled before anything is scored.
+
+    Attributes:
+        neighbours: Which two data sets the bound is about.
+        chosen: The candidates whose scores count.
+        members: Who of all candidates was in.
+        labels: The label of every candidate.
+        groups: The group of every candidate, if groups were in or out together.
+        delta: At which epsilon is bounded.
+        confidence: Of all bounds together.
+        attacks: The number of attacks that bound epsilon; each gets its share of the error (Bonferroni).
+    """
+
+    neighbours: Neighbours
+    chosen: Bools
+    members: Bools
+    labels: NDArray[np.int64]
+    groups: NDArray[Any] | None
+    delta: float
+    confidence: float
+    attacks: int
+
+    @property
+    def unit(self) -> Literal["record", "group"]:
+        """Whether the coins are those of records or of groups."""
+        return "record" if self.groups is None else "group"
+
+    @property
+    def each(self) -> float:
+        """The confidence of each bound."""
+        return 1 - (1 - self.confidence) / max(1, self.attacks)
+
+    @property
+    def correction(self) -> str:
+        """How the number of attacks is accounted for, in words."""
+        return f"the best of {self.attacks} fixed attacks, each at confidence {self.each:.4g} (Bonferroni)"
+
+    def split(self, scores: Scores) -> AttackScores:
+        """The scores of units that were in and of those that were out, as the design compares them."""
+        scores, members, labels = scores[self.chosen], self.members[self.chosen], self.labels[self.chosen]
+        if self.groups is not None:
+            scores, members = per_group(scores, members, self.groups[self.chosen])
+            labels = np.zeros(len(scores), dtype=np.int64)
+        if self.neighbours == "add_remove":
+            return AttackScores(scores[members], scores[~members])
+        return paired(scores, members, labels)
+
+    def bound(self, scores: Scores, attack: str) -> LowerBound:
+        """Bound epsilon from below by one attack's scores of all candidates."""
+        split = self.split(scores)
+        if not (split.members.size and split.nonmembers.size):
+            return self.nothing(TOO_FEW)
+        found = one_run_fdp(split.members, split.nonmembers, delta=self.delta, confidence=self.each)
+        return replace(self._described(found), attack=attack if found.epsilon > 0 else None)
+
+    def best(self, bounds: list[LowerBound]) -> LowerBound:
+        """The largest of all bounds, which together hold with the confidence of the audit."""
+        if not bounds:
+            return self.nothing(TOO_FEW)
+        return replace(max(bounds, key=lambda bound: bound.epsilon), confidence=self.confidence)
+
+    def nothing(self, why: str) -> LowerBound:
+        """Say that nothing was bounded."""
+        empty = LowerBound(
+            0.0, self.delta, self.confidence, "one_run_fdp", "", None, None, Confusion(0, 0, 0, 0), (), (why,)
+        )
+        return self._described(empty)
+
+    def _described(self, bound: LowerBound) -> LowerBound:
+        units = self.chosen.sum() if self.groups is None else len(np.unique(self.groups[self.chosen]))
+        return replace(
+            bound,
+            assumptions=(ASSUMED[self.neighbours, self.unit],),
+            neighbours=self.neighbours,
+            unit=self.unit,
+            candidates=int(units),
+            correction=self.correction,
+        )
+
+
+def per_group(scores: Scores, members: Bools, groups: NDArray[Any], how: str = "mean") -> tuple[Scores, Bools]:
+    """Combine the scores of each group's records.
+
+    Args:
+        scores: One per record.
+        members: Who was in; the same for all records of a group.
+        groups: The group of every record.
+        how: ``mean``, or ``sum``: of log-likelihood ratios, that of the whole group.
+
+    Returns:
+        One score per group, and which groups were in.
+
+    >>> per_group(np.array([1.0, 3.0, 5.0]), np.array([True, True, False]), np.array(["a", "a", "b"]))
+    (array([2., 5.]), array([ True, False]))
+    """
+    _, first, codes = np.unique(groups, return_index=True, return_inverse=True)
+    finite = np.clip(scores, np.finfo(np.float64).min / len(scores), np.finfo(np.float64).max / len(scores))
+    sums: Scores = np.bincount(codes, weights=finite).astype(np.float64)
+    return (sums if how == "sum" else sums / np.bincount(codes)), members[first]
+
+
+def paired(scores: Scores, members: Bools, labels: NDArray[np.int64], seed: int = 0) -> AttackScores:
+    """Match members with non-members of the same label at random, and give the differences of their scores.
+
+    A pair is ordered by a coin; it counts as *member* where its first is the member. Whoever finds no partner is left
+    out.
+
+    >>> found = paired(np.array([5.0, 1.0]), np.array([True, False]), np.array([3, 3]))
+    >>> sorted([*found.members.tolist(), *found.nonmembers.tolist()]) in ([4.0], [-4.0])
+    True
+    """
+    rng = np.random.default_rng([seed, len(scores)])
+    ins, outs = [], []
+    for label in np.unique(labels):
+        own = rng.permutation(np.flatnonzero((labels == label) & members))
+        other = rng.permutation(np.flatnonzero((labels == label) & ~members))
+        count = min(len(own), len(other))
+        first = rng.random(count) < 0.5
+        difference = scores[own[:count]] - scores[other[:count]]
+        ins.append(difference[first])
+        outs.append(-difference[~first])
+    return AttackScores(np.concatenate(ins), np.concatenate(outs))

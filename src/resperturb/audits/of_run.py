@@ -1,0 +1,161 @@
+"""Audit a run: train its shadow models, ask them all, attack, and set what that shows beside what is proven."""
+
+from collections.abc import Callable, Iterator
+
+from resperturb.attacks.evidence import Answers
+from resperturb.attacks.signals import Query
+from resperturb.audits.ask import answers_of, queries_of
+from resperturb.audits.assess import Settings, assess, check_shadow_count
+from resperturb.audits.bounds import Bools
+from resperturb.audits.candidates import Asked, asked_about
+from resperturb.audits.result import AttackResult, AuditResult, Model
+from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
+from resperturb.audits.shadows import train_shadows
+from resperturb.engine import Engine, local_engine, train_many
+from resperturb.errors import UsageError
+from resperturb.training.config import TrainConfig
+from resperturb.training.guarantee import run_guarantee
+from resperturb.training.run import Run, environment
+
+OnStage = Callable[[str, int, int], None]
+
+RECIPE = (
+    "The run was trained on all of its images, so nobody is known to be left out. What was audited is its recipe: "
+    "models trained in the same way, each on the half of the images that coins chose."
+)
+
+
+def audit_run(
+    target: Run,
+    *,
+    shadows: int = 16,
+    draws: tuple[int, ...] = (1, 16),
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    jobs: int | None = None,
+    engine: Engine = local_engine,
+    on_stage: OnStage = lambda what, done, count: None,
+) -> AuditResult:
+    """Audit a run: train the shadows that are missing, attack, measure, bound. Keep all in the run and return it.
+
+    A run on all of its images without canaries is audited through models of the same recipe on halves of them.
+
+    Args:
+        target: A finished run.
+        shadows: The number of shadow models: even, at least 4; 0 for an audit without any.
+        draws: The numbers of draws that answers of noisy models are combined over.
+        delta: At which epsilon is bounded.
+        confidence: Of the intervals, and of all bounds together.
+        jobs: Trainings at a time; as many as the engine has room for if None.
+        engine: Where to train.
+        on_stage: Told what is being done, and how much of it is done.
+
+    Returns:
+        What was found.
+
+    Raises:
+        UsageError: The run cannot be audited.
+        ResperturbError: A shadow model did not learn.
+    """
+    settings = Settings(tuple(draws), delta, confidence)
+    check_shadow_count(shadows)
+    _ = target.result  # unfinished runs are refused here
+    caveats: list[str] = []
+    attacked = target
+    if target.config.data.part == "all" and target.config.data.canaries is None:
+        attacked = _stand_in(target, jobs, engine, on_stage)
+        caveats.append(RECIPE)
+    data = attacked.config.data
+    if data.part == "shadow_train":
+        raise UsageError(f"{target.path} is a shadow of the paper's attack; audit a run of the part target_train.")
+    asked = asked_about(data)
+    queries = queries_of(attacked.config, settings.draws)
+    trained: list[Run] = []
+    learned: list[AttackResult] = []
+    if shadows:
+        along = learned_shadow_configs(attacked.config)
+
+        def tell(done: int, count: int) -> None:
+            on_stage("training shadow models", done, count)
+
+        trained = train_shadows(attacked, shadows, queries, jobs, tell, engine, along)
+        learned, failures = _learned(attacked, settings)
+        caveats += failures
+    found = assess(
+        asked.candidates(),
+        answers_of(attacked, asked, queries),
+        _shadow_answers(trained, asked, queries, on_stage),
+        len(trained),
+        queries=queries,
+        settings=settings,
+        model=_model(target, attacked),
+        guarantee=run_guarantee(target, settings.delta),
+        more=learned,
+        caveats=caveats,
+        digests=target.digests,
+        environment=environment(),
+        folder=target.path,
+        on_attack=lambda done, count: on_stage("scoring", done, count),
+    )
+    found.save(target.path)
+    return found
+
+
+def describe(config: TrainConfig) -> str:
+    """Say in a few words what a configuration trains: the network, and what keeps it from leaking.
+
+    >>> from resperturb.training.config import make_config
+    >>> describe(make_config(data={"spec": "x"}, perturbation={"name": "additive", "gamma": 0.5}))
+    'resnet8, additive 0.5'
+    """
+    strategy = config.strategy
+    parts = [] if strategy is None else [strategy.describe()]
+    if config.method.label:
+        parts.append(config.method.label)
+    return ", ".join([config.model, *(parts or ["no noise"])])
+
+
+def _model(target: Run, attacked: Run) -> Model:
+    result = attacked.result
+    return Model(
+        name=target.path.name,
+        description=describe(target.config),
+        records=result.records,
+        train_accuracy=result.train_accuracy,
+        test_accuracy=result.test_accuracy,
+    )
+
+
+def _stand_in(target: Run, jobs: int | None, engine: Engine, on_stage: OnStage) -> Run:
+    """Train a model of the same recipe on the half of the images that coins choose."""
+    data = target.config.data.model_copy(update={"part": "half", "subset_seed": 0})
+    on_stage("training a model of the same recipe", 0, 1)
+    [run] = train_many([target.config.model_copy(update={"data": data})], shadow_folder(target), jobs, engine=engine)
+    return run
+
+
+def _shadow_answers(
+    shadows: list[Run], asked: Asked, queries: tuple[Query, ...], on_stage: OnStage
+) -> Iterator[tuple[Answers, Bools]]:
+    """Read the answers of one shadow model after the other: what is kept does not grow with their number."""
+    for number, shadow in enumerate(shadows):
+        on_stage("reading answers", number, len(shadows))
+        yield answers_of(shadow, asked, queries), asked.members(shadow.config.data)
+
+
+def _learned(target: Run, settings: Settings) -> tuple[list[AttackResult], list[str]]:
+    """The paper's attack on the records, with a shadow that knows of the perturbation and with one that does not.
+
+    Its network may fail to learn where there is little to see; the other attacks stand without it, so that is told.
+    """
+    noisy = queries_of(target.config, settings.draws)[0].access == "noise on"
+    found: list[AttackResult] = []
+    failures: list[str] = []
+    for adaptive in (False, True)[: len(learned_shadow_configs(target.config))]:
+        for draws in sorted({1, max(settings.draws)}) if noisy else [1]:
+            try:
+                found.append(run_shadow_attack(target, adaptive=adaptive, draws=draws))
+            except AttackFailedError as error:
+                kind = "adaptive" if adaptive else "not adaptive"
+                failures.append(f"The paper's attack ({kind}, draws: {draws}) is missing: {error}")
+    return found, failures

@@ -1,0 +1,383 @@
+"""Audit any training: a function of row numbers and a seed, on any data, in any framework."""
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from resperturb.attacks.evidence import Answers
+from resperturb.attacks.signals import Query
+from resperturb.audits.answers import Indices, Trained, ask, read_answers, save_answers
+from resperturb.audits.assess import Candidates, Settings, accuracy, assess, check_shadow_count
+from resperturb.audits.bounds import Bools
+from resperturb.audits.coins import memberships
+from resperturb.audits.result import RECORD, AuditResult, Model
+from resperturb.audits.source import source_digest
+from resperturb.engine import Engine, Task, local_engine
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import read_json, write_json
+from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.training.run import environment
+
+TrainFunction = Callable[[Indices, int], Trained]
+
+PLAN_FILE = "plan.json"
+# Records that no model is trained on, for RMIA to compare with: so many at most, and this share at most.
+MOST_POPULATION, POPULATION_SHARE = 200, 0.1
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an audit was asked to do; kept beside its answers, so that another audit is not mixed in."""
+
+    train: str
+    labels: str
+    groups: str | None
+    kinds: str | None
+    shadows: int
+    draws: tuple[int, ...]
+    seed: int
+    population: int
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTask(Task):
+    """Train one model by the user's function, ask it about every row, and keep what it says."""
+
+    folder: Path
+    train: TrainFunction
+    indices: Indices
+    rows: Indices
+    labels: NDArray[np.int64]
+    draws: tuple[int, ...]
+    classes: int
+    seed: int
+
+    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+        """Train and ask; the model itself is not kept."""
+        started = time.monotonic()
+        trained = self.train(self.indices.copy(), self.seed)
+        if not (callable(trained) or (isinstance(trained, tuple) and len(trained) == 2)):
+            raise UsageError(
+                f"train must return a function of row numbers to probabilities, or a pair of a torch module and a "
+                f"function of row numbers to batches; it returned {type(trained).__name__}."
+            )
+        answers = ask(trained, self.rows, self.labels, self.draws, self.classes)
+        save_answers(folder / "answers.npz", answers)
+        write_json(folder / "done.json", Done(time.monotonic() - started, _digest(self.indices)))
+
+    def results(self) -> tuple[str, ...]:
+        """The answers, then the mark that they are complete."""
+        return ("answers.npz", "done.json")
+
+    @property
+    def finished(self) -> bool:
+        """Whether its answers are there."""
+        path = self.folder / "done.json"
+        if not path.exists():
+            return False
+        return read_json(Done, path, "delete it and rerun the audit").indices == _digest(self.indices)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How long a model took to train and ask, and what it was trained on."""
+
+    seconds: float
+    indices: str
+
+
+@dataclass
+class _Progress:
+    """Says on stderr what is done and how long the rest will take, no more than once a minute."""
+
+    quiet: bool
+    total: int = 0
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    told: float = 0.0
+
+    def say(self, message: str) -> None:
+        if not self.quiet:
+            print(f"resperturb: {message}", file=sys.stderr, flush=True)
+
+    def step(self) -> None:
+        self.done += 1
+        now = time.monotonic()
+        if now - self.told >= 60 or self.done == self.total:
+            self.told = now
+            left = (now - self.started) / self.done * (self.total - self.done)
+            rest = f", about {duration(left)} left" if self.done < self.total else ""
+            self.say(f"trained {self.done} of {self.total} models{rest}.")
+
+
+def audit(
+    train: TrainFunction,
+    *,
+    labels: ArrayLike,
+    groups: ArrayLike | None = None,
+    kinds: ArrayLike | None = None,
+    shadows: int = 16,
+    draws: Sequence[int] = (1, 16),
+    out: str | os.PathLike[str] = "runs/audit",
+    seed: int = 0,
+    jobs: int | None = None,
+    engine: Engine = local_engine,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    population: int | None = None,
+    guarantee: Guarantee | None = None,
+    quiet: bool = False,
+) -> AuditResult:
+    """Audit your own training code: how much do its models tell of who was in?
+
+    A fair coin per row (or per group) decides what the target is trained on, and other coins what each shadow model
+    is trained on. All are asked about all rows, every attack scores every row, and epsilon is bounded from below.
+    What is audited is the recipe: models trained as ``train`` trains, on half of the rows.
+
+    Args:
+        train: ``train(indices, seed)`` fits a model on the rows ``indices`` of your data and returns
+            ``predict(indices)``, which gives probabilities ``[rows, classes]``; or a torch module and a function of
+            row numbers to batches of its inputs. A module that is perturbed is asked with many draws of its noise and
+            without it. The data stay with you: only row numbers go in.
+        labels: The class of every row, as whole numbers from 0.
+        groups: The group (patient) of every row. Then coins, intervals, tests and the bound are per group.
+        kinds: What every row is: ``record``, or the name of a kind of canary of your own.
+        shadows: The number of shadow models: even, at least 4; 0 for an audit of one training.
+        draws: The numbers of draws that answers of noisy models are combined over.
+        out: The folder that keeps everything. Rerun the same call to resume.
+        seed: The coins follow from it, and the seeds that ``train`` is given.
+        jobs: Trainings at a time; 1 runs them in this process, None as many as the engine has room for.
+        engine: Where to train: processes of this machine, or ``resperturb.engine.RayEngine()``.
+        delta: At which epsilon is bounded.
+        confidence: Of the intervals, and of all bounds together.
+        population: Rows that no model is trained on, which RMIA compares with; a tenth, at most 200, if None.
+        guarantee: What you claim about such a training, to be compared with what the audit shows.
+        quiet: Say nothing on stderr.
+
+    Returns:
+        What was found; it is kept in ``out`` too.
+
+    Raises:
+        UsageError: ``train`` does not do what it should (the message says what it did), or ``out`` holds another
+            audit.
+        ResperturbError: A shadow model did not learn.
+    """
+    settings = Settings(tuple(draws), delta, confidence)
+    check_shadow_count(shadows)
+    rows = _Rows.of(labels, groups, kinds, population, seed)
+    plan = Plan(
+        train=source_digest(train),
+        labels=_digest(rows.labels),
+        groups=None if rows.groups is None else _digest(rows.groups),
+        kinds=None if kinds is None else _digest(rows.kinds),
+        shadows=shadows,
+        draws=settings.draws,
+        seed=seed,
+        population=len(rows.population),
+    )
+    folder = Path(out)
+    _claim(folder, plan)
+    candidate_groups = None if rows.groups is None else rows.groups[rows.candidates]
+    target_members, shadow_members = memberships(len(rows.candidates), shadows, seed, candidate_groups)
+    asked = np.concatenate([rows.candidates, rows.population])
+    tasks = [
+        TrainingTask(
+            folder=folder / "models" / ("target" if number == 0 else f"shadow-{number:03d}"),
+            train=train,
+            indices=rows.candidates[members],
+            rows=asked,
+            labels=rows.labels[asked],
+            draws=settings.draws,
+            classes=int(rows.labels.max()) + 1,
+            seed=seed * 1_000_003 + number,
+        )
+        for number, members in enumerate([target_members, *shadow_members])
+    ]
+    _run(tasks, engine, jobs, _Progress(quiet))
+    answers = _answers(tasks)
+    target = next(answers)
+    everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
+    _check_not_the_same(tasks)
+    audited = assess(
+        Candidates(
+            members=target_members,
+            labels=rows.labels[rows.candidates],
+            kinds=rows.kinds[rows.candidates],
+            groups=candidate_groups,
+            population=len(rows.population),
+        ),
+        target,
+        zip(answers, _with_population(shadow_members, len(rows.population)), strict=True),
+        shadows,
+        queries=[Query(access, signals.averages) for access, signals in target.items()],
+        settings=settings,
+        model=Model(
+            name=folder.name,
+            description="your own training",
+            records=int(target_members.sum()),
+            train_accuracy=accuracy(target, everybody),
+            test_accuracy=accuracy(target, ~everybody),
+        ),
+        guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
+        caveats=(
+            "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose.",
+        ),
+        digests={"plan": _digest(np.frombuffer(repr(plan).encode(), dtype=np.uint8))},
+        environment=environment(),
+        folder=folder,
+    )
+    audited.save(folder)
+    return audited
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The user's rows: candidates, and the population that no model is trained on."""
+
+    labels: NDArray[np.int64]
+    groups: NDArray[Any] | None
+    kinds: NDArray[np.str_]
+    candidates: Indices
+    population: Indices
+
+    @classmethod
+    def of(
+        cls, labels: ArrayLike, groups: ArrayLike | None, kinds: ArrayLike | None, population: int | None, seed: int
+    ) -> "_Rows":
+        found = check_labels(labels)
+        count = len(found)
+        by = None if groups is None else np.asarray(groups)
+        names = np.full(count, RECORD) if kinds is None else np.asarray(kinds, dtype=np.str_)
+        for name, column in (("groups", by), ("kinds", names)):
+            if column is not None and column.shape != (count,):
+                raise UsageError(f"{name} must hold one value for each of the {count} rows, not {column.shape}.")
+        wanted = min(MOST_POPULATION, int(POPULATION_SHARE * count)) if population is None else population
+        if not 0 <= wanted < count:
+            raise UsageError(f"population must be at least 0 and below the {count} rows, not {wanted}.")
+        held = _held_out(names, by, wanted, seed)
+        return cls(found, by, names, np.flatnonzero(~held), np.flatnonzero(held))
+
+
+def check_labels(labels: ArrayLike) -> NDArray[np.int64]:
+    """Return labels as whole numbers from 0, or say what is wrong with them.
+
+    >>> check_labels([0, 1, 1])
+    array([0, 1, 1])
+    """
+    found = np.asarray(labels)
+    if found.ndim != 1 or not found.size:
+        raise UsageError(f"labels must hold one class per row, not have the shape {found.shape}.")
+    if found.dtype.kind not in "biu" or (found.astype(np.int64) < 0).any():
+        raise UsageError(
+            f"labels must be whole numbers from 0, not of type {found.dtype}: numpy.unique(labels, "
+            "return_inverse=True)[1] makes such."
+        )
+    return found.astype(np.int64)
+
+
+def _held_out(kinds: NDArray[np.str_], groups: NDArray[Any] | None, wanted: int, seed: int) -> Bools:
+    """Choose records for the population, by whole groups; never canaries."""
+    order = np.random.default_rng([seed, 77]).permutation(len(kinds))
+    order = order[kinds[order] == RECORD]
+    held = np.zeros(len(kinds), dtype=bool)
+    if groups is None:
+        held[order[:wanted]] = True
+        return held
+    for row in order:
+        if held.sum() >= wanted:
+            break
+        own = (groups == groups[row]) & (kinds == RECORD)
+        if held.sum() + own.sum() <= 2 * wanted:
+            held |= own
+    return held
+
+
+def _claim(folder: Path, plan: Plan) -> None:
+    """Take a folder for a plan, or refuse one that holds another audit."""
+    path = folder / PLAN_FILE
+    if path.exists():
+        present = read_json(Plan, path, "choose another folder")
+        changed = [name for name, value in asdict(plan).items() if asdict(present)[name] != value]
+        if changed:
+            raise UsageError(
+                f"{folder} holds an audit whose {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
+                "what is asked for now; its models would not be comparable. Choose another out=, or delete the "
+                "folder."
+            )
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} exists and holds no audit; choose another out=.")
+    write_json(path, plan)
+
+
+def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progress: _Progress) -> None:
+    todo = [task for task in tasks if not task.finished]
+    if not todo:
+        return
+    sizes = sorted(len(task.indices) for task in tasks)
+    progress.say(
+        f"auditing: {len(tasks)} models ({len(tasks) - len(todo)} there already), each trained on {sizes[0]} to "
+        f"{sizes[-1]} rows and asked about {len(tasks[0].rows)}."
+    )
+
+    def tell(task: Task, error: ResperturbError | None) -> None:
+        if error is not None:
+            raise error
+        progress.step()
+
+    if todo[0] is tasks[0] and len(todo) > 1:
+        # The target first: it shows whether the function can be used, and how long the others will take.
+        progress.total = 1
+        engine(todo[:1], 1, tell)
+        seconds = read_json(Done, todo[0].folder / "done.json").seconds
+        todo = todo[1:]
+        progress.say(f"the target took {duration(seconds)}; the {len(todo)} shadow models follow.")
+    progress.total, progress.done, progress.started = len(todo), 0, time.monotonic()
+    engine(todo, jobs, tell)
+
+
+def _answers(tasks: Sequence[TrainingTask]) -> Iterator[Answers]:
+    for task in tasks:
+        yield read_answers(task.folder / "answers.npz", len(task.rows))
+
+
+def _with_population(members: Bools, population: int) -> Bools:
+    return np.concatenate([members, np.zeros((len(members), population), dtype=bool)], axis=1)
+
+
+def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:
+    """Refuse models that answer alike although they were trained on different rows."""
+    seen: dict[bytes, TrainingTask] = {}
+    for task, answers in zip(tasks, _answers(tasks), strict=True):
+        other = seen.setdefault(list(answers.values())[-1].confidence.tobytes(), task)
+        if other is not task and not np.array_equal(other.indices, task.indices):
+            raise UsageError(
+                f"two models that were to be trained on different rows ({task.folder.name} and {other.folder.name}) "
+                "give exactly the same answers: does train use its indices? It must fit a fresh model on those rows "
+                "alone, each time it is called."
+            )
+
+
+def _digest(values: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes() + str(values.dtype).encode()).hexdigest()[:16]
+
+
+def duration(seconds: float) -> str:
+    """Write a time for a person.
+
+    >>> duration(3), duration(200), duration(9000)
+    ('3 s', '3 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

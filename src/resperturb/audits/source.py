@@ -1,0 +1,80 @@
+"""What a function is made of, so that a change is noticed: its source, that of what it calls, and its constants."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+_PLAIN = (int, float, str, bytes, bool, type(None))
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """Hash the source of ``function``, of the functions and classes of its module that it uses, and of its constants.
+
+    Code of other modules does not count, nor do arrays and other data that it refers to.
+
+    Returns:
+        Sixteen hexadecimal digits.
+
+    >>> source_digest(lambda x: x + 1) == source_digest(lambda x: x + 2)
+    False
+    """
+    digest = hashlib.sha256()
+    for part in _parts(function, set()):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _parts(thing: Any, seen: set[int]) -> list[str]:
+    if id(thing) in seen:
+        return []
+    seen.add(id(thing))
+    if inspect.ismethod(thing):
+        return _parts(thing.__func__, seen)
+    if isinstance(thing, FunctionType):
+        found = [_text(thing), repr(_plain(thing.__defaults__)), repr(_plain(thing.__kwdefaults__))]
+        names = _names(thing.__code__)
+        used = [thing.__globals__[name] for name in names if name in thing.__globals__]
+        for cell in thing.__closure__ or ():
+            try:
+                used.append(cell.cell_contents)
+            except ValueError:  # not assigned yet
+                continue
+        for value in used:
+            if isinstance(value, FunctionType | type) and getattr(value, "__module__", "") == thing.__module__:
+                found += _parts(value, seen)
+            elif isinstance(value, (*_PLAIN, tuple)):
+                found.append(repr(_plain(value)))
+        return found
+    if isinstance(thing, type):
+        return [_text(thing)]
+    if hasattr(thing, "func"):  # functools.partial
+        return [*_parts(thing.func, seen), repr(_plain(thing.args)), repr(_plain(thing.keywords))]
+    return [_text(type(thing))] if callable(thing) else []
+
+
+def _names(code: CodeType) -> list[str]:
+    inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names(constant)]
+    return sorted({*code.co_names, *inner})
+
+
+def _text(thing: Any) -> str:
+    try:
+        return inspect.getsource(thing)
+    except (OSError, TypeError):  # typed at a prompt
+        code = getattr(thing, "__code__", None)
+        return f"{thing.__qualname__} {code.co_code.hex()} {_plain(code.co_consts)!r}" if code else thing.__qualname__
+
+
+def _plain(value: Any) -> Any:
+    """Keep what prints the same in every process."""
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in sorted(value.items(), key=lambda item: str(item[0]))}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, _PLAIN) else type(value).__qualname__

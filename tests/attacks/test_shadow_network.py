@@ -1,0 +1,58 @@
+"""The attack network learns what there is to learn, or says that it has not."""
+
+import numpy as np
+import pytest
+import torch
+
+from resperturb.attacks import shadow_network as network
+from resperturb.auditing.metrics import auc
+from resperturb.errors import ResperturbError
+
+
+def test_the_features_are_the_three_highest_probabilities_sorted() -> None:
+    logits = torch.log(torch.tensor([[0.1, 0.6, 0.05, 0.25]]))
+    assert network.top_probabilities(logits)[0].tolist() == pytest.approx([0.6, 0.25, 0.1])
+    assert network.top_probabilities(logits[:, :2]).shape == (1, 2)
+
+
+def test_an_attack_network_that_cannot_learn_is_an_error_not_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "LEARNING_RATES", (0.0,))
+    monkeypatch.setattr(network, "TRIES", 1)
+    nonmembers = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
+    members = nonmembers + torch.tensor([0.9, 0.0, 0.0])
+    with pytest.raises(ResperturbError, match="did not learn"):
+        network.fit_attack(members, nonmembers, seed=1)
+
+
+def test_a_start_that_ends_with_one_answer_for_everybody_is_not_the_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fit_once, dead = network._fit_once, torch.nn.Linear(3, 2)
+    torch.nn.init.zeros_(dead.weight)
+    monkeypatch.setattr(network, "_fit_once", lambda *given: dead if given[-1] == 0 else fit_once(*given))
+    features = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
+    # A difference smaller than the margin: a dead network would pass for one that has learned all there is.
+    fitted, _ = network.fit_attack(features[:200] + 0.005, features[200:], seed=0)
+    assert len(np.unique(network.membership(fitted, features))) > 1
+    monkeypatch.setattr(network, "_fit_once", lambda *given: dead)
+    with pytest.raises(ResperturbError, match="did not learn"):
+        network.fit_attack(features, features, seed=0)
+
+
+def test_where_every_start_dies_at_the_rate_of_the_paper_a_smaller_one_is_taken_and_told() -> None:
+    generator = torch.Generator().manual_seed(0)
+    members, nonmembers = (
+        network.top_probabilities(torch.randn(6000, 10, generator=generator) * scale) for scale in (2.1, 2.0)
+    )
+    fitted, learning_rate = network.fit_attack(members, nonmembers, seed=0)
+    assert learning_rate < network.LEARNING_RATES[0]
+    assert auc(network.membership(fitted, members), network.membership(fitted, nonmembers)) > 0.5
+
+
+def test_no_difference_gives_an_auc_of_one_half() -> None:
+    generator = torch.Generator().manual_seed(1)
+    features = torch.rand(4000, 3, generator=generator).sort(dim=1, descending=True).values
+    fitted, _ = network.fit_attack(features[:1000], features[1000:2000], seed=0)
+    members, nonmembers = (network.membership(fitted, part) for part in (features[2000:3000], features[3000:]))
+    # The standard error of the AUC of 1000 against 1000 is 0.013.
+    assert auc(members, nonmembers) == pytest.approx(0.5, abs=0.05)

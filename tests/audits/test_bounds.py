@@ -1,0 +1,125 @@
+"""Lower bounds hold at the stated rate in both designs, and stand rightly beside what is proven."""
+
+import math
+
+import numpy as np
+import pytest
+
+from resperturb.auditing.result import LowerBound
+from resperturb.audits.bounds import TOO_FEW, Design, paired, per_group
+from resperturb.audits.result import compare
+from resperturb.privacy.gaussian import epsilon_for_delta
+
+DELTA = 1e-5
+
+
+def labels_and_cut(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and a cut at random into equal halves, as the quarters are made."""
+    members = np.zeros(count, dtype=bool)
+    members[rng.permutation(count)[: count // 2]] = True
+    return rng.integers(0, 5, count), members
+
+
+def bounded(
+    scores: np.ndarray, members: np.ndarray, labels: np.ndarray, design: str, groups: np.ndarray | None = None
+) -> LowerBound:
+    everybody = np.ones(len(scores), dtype=bool)
+    made = Design(design, everybody, members, labels, groups, DELTA, 0.9, attacks=1)  # type: ignore[arg-type]
+    return made.bound(scores, "an attack")
+
+
+def test_a_pair_is_a_member_and_a_non_member_of_the_same_label() -> None:
+    rng = np.random.default_rng(0)
+    labels, members = labels_and_cut(rng, 200)
+    # Scores that give label and membership away: label in the thousands, member in the ones.
+    scores = 1000.0 * labels + members
+    found = paired(scores, members, labels)
+    assert set(found.members.tolist()) == {1.0}
+    assert set(found.nonmembers.tolist()) == {-1.0}
+    pairs = sum(min((members & (labels == c)).sum(), (~members & (labels == c)).sum()) for c in range(5))
+    assert len(found.members) + len(found.nonmembers) == pairs
+
+
+def test_the_order_within_pairs_is_a_fair_coin() -> None:
+    sizes = []
+    for seed in range(300):
+        labels, members = labels_and_cut(np.random.default_rng(seed), 60)
+        found = paired(np.zeros(60), members, labels, seed=seed)
+        sizes.append((len(found.members), len(found.members) + len(found.nonmembers)))
+    firsts, pairs = np.array(sizes).sum(axis=0)
+    assert firsts / pairs == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(pairs))
+
+
+@pytest.mark.parametrize("design", ["add_remove", "swap"])
+def test_scores_without_signal_show_nothing_at_the_stated_rate(design: str) -> None:
+    shown = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        labels, members = labels_and_cut(rng, 100)
+        if design == "add_remove":
+            members = rng.random(100) < 0.5
+        # Whatever a score owes to the label must not matter.
+        scores = labels + rng.normal(size=100)
+        bound = bounded(scores, members, labels, design)
+        shown += bound.epsilon > 0
+    # At most 20 are expected; four standard errors are 17.
+    assert shown <= 20 + 17
+
+
+@pytest.mark.parametrize("design", ["add_remove", "swap"])
+def test_groups_without_signal_show_nothing_though_their_records_are_alike(design: str) -> None:
+    shown = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(60), rng.integers(1, 8, 60))
+        coins = rng.random(60) < 0.5
+        scores = rng.normal(0, 3, 60)[groups] + rng.normal(size=len(groups))
+        bound = bounded(scores, coins[groups], np.zeros(len(groups), int), design, groups)
+        assert (bound.unit, bound.candidates) == ("group", 60)
+        shown += bound.epsilon > 0
+    assert shown <= 20 + 17
+
+
+def test_a_leaking_group_is_seen_where_its_records_are_not() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(200), 20)
+    coins = rng.random(200) < 0.5
+    scores = coins[groups] + rng.normal(0, 2, len(groups))
+    zeros = np.zeros(len(groups), int)
+    assert bounded(scores, coins[groups], zeros, "add_remove", groups).epsilon > 1
+    combined, members = per_group(scores, coins[groups], groups)
+    assert np.array_equal(members, coins)
+    assert combined[coins].mean() - combined[~coins].mean() == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.5])
+def test_the_bound_stays_below_the_truth_of_a_gaussian_mechanism(mu: float) -> None:
+    above = {"add_remove": 0, "swap": 0}
+    found = {"add_remove": 0.0, "swap": 0.0}
+    trials = 40
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        labels, cut = labels_and_cut(rng, 600)
+        coins = rng.random(600) < 0.5
+        # Adding a record moves its own score by mu; replacing one by another moves two scores, so mu * sqrt(2).
+        for design, members, truth in (("add_remove", coins, mu), ("swap", cut, mu * math.sqrt(2))):
+            scores = mu * members + rng.normal(size=600)
+            bound = bounded(scores, members, labels, design)
+            above[design] += bound.epsilon > epsilon_for_delta(DELTA, truth)
+            found[design] += bound.epsilon / trials
+    assert max(above.values()) <= 4 + 4 * math.sqrt(trials * 0.1 * 0.9)
+    assert min(found.values()) > 0.15
+
+
+@pytest.mark.parametrize("design", ["add_remove", "swap"])
+def test_without_members_or_without_others_there_is_no_bound(design: str) -> None:
+    for members in (np.ones(4, dtype=bool), np.zeros(4, dtype=bool)):
+        bound = bounded(np.arange(4.0), members, np.zeros(4, int), design)
+        assert (bound.epsilon, bound.unmet) == (0.0, (TOO_FEW,))
+
+
+def test_the_words() -> None:
+    assert compare(upper=1.0, lower=1.01) == "refuted"
+    assert compare(upper=1.0, lower=0.5) == "consistent"
+    assert compare(upper=1000.0, lower=0.5) == "gap"
+    assert compare(upper=math.inf, lower=9.0) == "nothing proven"

@@ -1,0 +1,320 @@
+"""Anybody's training can be audited: any function, any data; and what is wrong with it is said in a sentence."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+import resperturb as rp
+from resperturb.audits import AuditResult, audit, audit_predictions
+from resperturb.audits.source import source_digest
+from resperturb.errors import ResperturbError, UsageError
+
+ROWS, CLASSES = 120, 3
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(ROWS, 8))
+LABELS = RNG.integers(0, CLASSES, ROWS)
+FEATURES[np.arange(ROWS), LABELS] += 1.5
+
+
+def nearest(indices: np.ndarray, seed: int, leak: float = 1.0) -> Callable[[np.ndarray], np.ndarray]:
+    """A classifier that memorises: a record's own nearest neighbour in the training set decides by ``leak``."""
+    known, labels = FEATURES[indices], LABELS[indices]
+    means = np.stack([known[labels == label].mean(axis=0) for label in range(CLASSES)])
+
+    def predict(rows: np.ndarray) -> np.ndarray:
+        logits = -((FEATURES[rows, None] - means) ** 2).sum(axis=2) / 4
+        distance = ((FEATURES[rows, None] - known) ** 2).sum(axis=2)
+        logits[np.arange(len(rows)), labels[distance.argmin(axis=1)]] += leak * (distance.min(axis=1) < 1e-9) * 3
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+
+    return predict
+
+
+def run(train: Any, folder: Path, **more: Any) -> AuditResult:
+    settings = {"labels": LABELS, "shadows": 4, "jobs": 1, "quiet": True, **more}
+    return audit(train, out=folder, **settings)
+
+
+def test_it_finds_what_a_training_memorises_and_nothing_where_nothing_is(tmp_path: Path) -> None:
+    loud = run(nearest, tmp_path / "loud")
+    assert loud.attacks[0].auc > 0.9
+    assert loud.epsilon_lower.epsilon > 1
+    assert loud.leaks
+    quiet = run(functools.partial(nearest, leak=0.0), tmp_path / "quiet")
+    assert quiet.strongest.auc < 0.75
+    assert quiet.epsilon_lower.epsilon < loud.epsilon_lower.epsilon
+
+
+def test_only_coins_decide_what_a_model_is_trained_on(tmp_path: Path) -> None:
+    seen: list[np.ndarray] = []
+
+    def train(indices: np.ndarray, seed: int) -> Any:
+        seen.append(indices)
+        return nearest(indices, seed)
+
+    found = run(train, tmp_path, population=20)
+    assert len(seen) == 5
+    everybody = np.concatenate(seen)
+    held_out = np.setdiff1d(np.arange(ROWS), everybody)
+    assert len(held_out) == found.population == 20
+    times = np.bincount(np.concatenate(seen[1:]), minlength=ROWS)
+    assert set(np.delete(times, held_out).tolist()) == {2}
+    assert found.candidates == {"record": 100}
+
+
+def test_groups_are_in_or_out_together_and_the_bound_is_for_a_group(tmp_path: Path) -> None:
+    groups = np.arange(ROWS) // 4
+    seen: list[np.ndarray] = []
+
+    def train(indices: np.ndarray, seed: int) -> Any:
+        seen.append(indices)
+        return nearest(indices, seed)
+
+    found = run(train, tmp_path, groups=groups)
+    for indices in seen:
+        assert not set(groups[indices]) & set(np.delete(groups, indices))
+    assert found.epsilon_lower.unit == "group"
+    assert "group" in found.strongest.metrics
+    assert found.strongest.metrics["record"].groups == found.groups
+    assert found.epsilon_lower.epsilon > 0.5
+
+
+def test_canaries_of_the_users_own_are_measured_apart_and_bound_epsilon(tmp_path: Path) -> None:
+    kinds = np.where(np.arange(ROWS) < 40, "typo", "record")
+    found = run(nearest, tmp_path, kinds=kinds)
+    assert found.candidates["typo"] == 40
+    assert found.attacks[0].metrics["typo"].auc > 0.9
+    assert found.epsilon_lower.candidates == 40
+
+
+def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def train(indices: np.ndarray, seed: int) -> Any:
+        calls.append(seed)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return nearest(indices, seed)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(train, tmp_path)
+    first = run(train, tmp_path)
+    assert len(calls) == 6  # two before the interruption, the one that was interrupted, the rest
+    assert run(train, tmp_path) == first
+    assert len(calls) == 6
+    for change in ({"labels": (LABELS + 1) % CLASSES}, {"shadows": 6}, {"seed": 1}, {"groups": np.arange(ROWS)}):
+        with pytest.raises(UsageError, match=f"{next(iter(change))}"):
+            run(train, tmp_path, **change)
+    with pytest.raises(UsageError, match="whose train differs"):
+        run(nearest, tmp_path)
+
+
+def test_a_change_in_what_train_calls_is_a_change_of_train() -> None:
+    def helper(scale: float) -> float:
+        return scale
+
+    def other(scale: float) -> float:
+        return scale + 1
+
+    def using(function: Callable[[float], float], constant: int = 1) -> Callable[..., Any]:
+        return lambda indices, seed: function(constant)
+
+    assert source_digest(using(helper)) == source_digest(using(helper))
+    assert source_digest(using(helper)) != source_digest(using(other))
+    assert source_digest(using(helper)) != source_digest(using(helper, 2))
+    assert source_digest(functools.partial(nearest, leak=1.0)) != source_digest(functools.partial(nearest, leak=2.0))
+
+
+def answer(value: Any) -> Callable[[np.ndarray, int], Any]:
+    return lambda indices, seed: lambda rows: value(rows, indices)
+
+
+WRONG = {
+    "logits": (lambda rows, _: RNG.normal(size=(len(rows), 3)) * 5, "logits: apply a softmax"),
+    "a sigmoid": (lambda rows, _: np.full(len(rows), 0.5), r"one number per row.*stack\(\[1 - p, p\]"),
+    "one column": (lambda rows, _: np.full((len(rows), 1), 0.5), "one number per row"),
+    "sums": (lambda rows, _: np.full((len(rows), 3), 0.5), "sum to 1; one sums to 1.5"),
+    "nan": (lambda rows, _: np.full((len(rows), 3), np.nan), "NaN for 8 of 8 rows"),
+    "rows": (lambda rows, _: np.full((3, 3), 1 / 3), "one row for each of the 8 rows"),
+    "classes": (lambda rows, _: np.full((len(rows), 2), 0.5), "answers for 2 classes, and the labels name 3"),
+    "words": (lambda rows, _: ["yes"] * len(rows), "array of probabilities, not list"),
+    "ignored indices": (lambda rows, _: nearest(np.arange(60), 0)(rows), "does train use its indices"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_train_that_is_wrong_is_told_what_it_did(tmp_path: Path, name: str) -> None:
+    value, reason = WRONG[name]
+    with pytest.raises(UsageError, match=reason):
+        run(answer(value), tmp_path)
+
+
+def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it returned NoneType"):
+        run(lambda indices, seed: None, tmp_path / "a")
+    with pytest.raises(UsageError, match="whole numbers from 0"):
+        run(nearest, tmp_path / "b", labels=LABELS.astype(float))
+    with pytest.raises(UsageError, match="one value for each of the 120 rows"):
+        run(nearest, tmp_path / "c", groups=[1, 2])
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="holds no audit"):
+        run(nearest, tmp_path / "d")
+
+
+def test_shadows_that_did_not_learn_are_refused_with_the_numbers(tmp_path: Path) -> None:
+    def train(indices: np.ndarray, seed: int) -> Any:
+        if seed == 0:
+            return nearest(indices, seed)
+        return lambda rows: np.random.default_rng(seed).dirichlet(np.ones(3), len(rows))
+
+    with pytest.raises(ResperturbError, match=r"did not learn: its accuracy .* is 0\.\d+, the target's is 0\.\d+"):
+        run(train, tmp_path)
+
+
+class Tiny(torch.nn.Module):
+    """A residual network of a few numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.branch, self.head = torch.nn.Linear(8, 16), torch.nn.Linear(16, 16), torch.nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        hidden = hidden + self.branch(hidden).relu()
+        return self.head(hidden)
+
+
+def fit(indices: np.ndarray, seed: int) -> Any:
+    torch.manual_seed(seed)
+    model = rp.perturb(Tiny(), rp.Multiplicative(gamma=0.2))
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    x, y = torch.tensor(FEATURES[indices]).float(), torch.tensor(LABELS[indices])
+    for _ in range(60):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model, lambda rows: torch.tensor(FEATURES[rows]).float().split(50)
+
+
+def test_a_perturbed_module_is_asked_with_many_draws_and_without_its_noise(tmp_path: Path) -> None:
+    found = run(fit, tmp_path, draws=(1, 4))
+    assert {(one.access, one.draws) for one in found.attacks} >= {("noise on", 1), ("noise on", 4), ("noise off", 1)}
+    assert found.model.train_accuracy > found.model.test_accuracy
+
+
+def test_a_function_that_answers_differently_each_time_is_asked_many_times(tmp_path: Path) -> None:
+    def train(indices: np.ndarray, seed: int) -> Any:
+        predict, rng = nearest(indices, seed), np.random.default_rng(seed)
+        return lambda rows: 0.5 * predict(rows) + 0.5 * rng.dirichlet(np.ones(3), len(rows))
+
+    found = run(train, tmp_path, draws=(1, 4))
+    assert {one.draws for one in found.attacks} == {1, 4}
+
+
+def test_predictions_that_exist_give_the_same_audit(tmp_path: Path) -> None:
+    kept: list[tuple[np.ndarray, Any]] = []
+
+    def train(indices: np.ndarray, seed: int) -> Any:
+        kept.append((indices, nearest(indices, seed)))
+        return kept[-1][1]
+
+    found = run(train, tmp_path)
+    members = np.array([np.isin(np.arange(ROWS), indices) for indices, _ in kept])
+    p = np.array([predict(np.arange(ROWS)) for _, predict in kept])
+    again = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:])
+    assert again.population == found.population
+    assert [(one.full_name, one.auc) for one in again.attacks] == [(one.full_name, one.auc) for one in found.attacks]
+    assert again.epsilon_lower == found.epsilon_lower
+
+
+def test_predictions_that_do_not_fit_together_are_refused() -> None:
+    p, members = np.full((ROWS, 3), 1 / 3), RNG.random(ROWS) < 0.5
+    with pytest.raises(UsageError, match=r"members must have the shape \(120,\)"):
+        audit_predictions(p, members[:5], LABELS)
+    with pytest.raises(UsageError, match="row numbers are not understood"):
+        audit_predictions(p, np.arange(ROWS), LABELS)
+    with pytest.raises(UsageError, match="probabilities: predict returned"):
+        audit_predictions(p * 9, members, LABELS)
+    with pytest.raises(UsageError, match="have members and non-members"):
+        audit_predictions(p, members, LABELS, groups=np.arange(ROWS) // 3)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_null_audits_claim_a_leak_no_more_often_than_stated(grouped: bool) -> None:
+    alarms = claims = 0
+    trials = 60
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        groups = np.arange(200) // 5 if grouped else None
+        units = 40 if grouped else 200
+        where = np.arange(200) // 5 if grouped else np.arange(200)
+        members = np.array([(rng.random(units) < 0.5)[where] for _ in range(9)])
+        base = rng.dirichlet(np.ones(3), 200)
+        p = np.array([0.8 * base + 0.2 * rng.dirichlet(np.ones(3), 200) for _ in range(9)])
+        labels = rng.integers(0, 3, 200)
+        found = audit_predictions(p[0], members[0], labels, p[1:], members[1:], groups=groups)
+        alarms += found.leaks
+        claims += found.epsilon_lower.epsilon > 0
+    # The bound and the test may each err in one audit of twenty.
+    assert binomtest(alarms, trials, 0.1, alternative="greater").pvalue > 1e-3
+    assert binomtest(claims, trials, 0.05, alternative="greater").pvalue > 1e-3
+
+
+SCRIPT = """
+import sys, time
+import numpy as np
+import resperturb as rp
+
+rng = np.random.default_rng(0)
+y = rng.integers(0, 2, 60)
+x = rng.normal(size=(60, 2)) + y[:, None] * 2
+
+def train(indices, seed):
+    time.sleep(float(sys.argv[2]))
+    means = np.stack([x[indices][y[indices] == c].mean(axis=0) for c in (0, 1)])
+    def predict(rows):
+        logits = -((x[rows, None] - means) ** 2).sum(axis=2)
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+    return predict
+
+found = rp.audit(train, labels=y, shadows=4, jobs=2, out=sys.argv[1], population=6)
+print(found.attacks[0].name, found.epsilon_lower.epsilon >= 0, found.report(sys.argv[1] + "/report.html"))
+"""
+
+
+def test_an_unguarded_script_is_audited_in_processes_killed_and_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    command = [sys.executable, str(path), str(tmp_path / "out")]
+    begun = subprocess.Popen([*command, "1"], stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 240
+    while not list((tmp_path / "out").glob("models/*/done.json")):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    finished = {done.parent.name for done in (tmp_path / "out").glob("models/*/done.json")}
+    assert finished
+    assert len(finished) < 5
+    times = {name: (tmp_path / "out" / "models" / name / "done.json").stat().st_mtime_ns for name in finished}
+    done = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "True" in done.stdout
+    assert "of 4 models" in done.stderr or "there already" in done.stderr
+    assert {n: (tmp_path / "out" / "models" / n / "done.json").stat().st_mtime_ns for n in finished} == times
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "your own training" in page
