@@ -38,6 +38,7 @@ def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     config = tiny_config(
         data={"spec": str(folder / "data.npz"), "limit": None, "canaries": {"mislabelled": 10, "blank": 10}},
         perturbation={"name": "additive", "gamma": 0.5},
+        seeded_noise=False,
     )
     run = train(config, out=folder / "noisy")
     audit_run(run, shadows=0, draws=(1, 4))
@@ -48,7 +49,10 @@ def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def private_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with a formal guarantee, not attacked."""
     folder = tmp_path_factory.mktemp("private")
-    return train(tiny_config(epochs=1, method={"name": "dpsgd", "noise_multiplier": 2.0}), out=folder / "private")
+    return train(
+        tiny_config(epochs=1, seeded_noise=False, method={"name": "dpsgd", "noise_multiplier": 2.0}),
+        out=folder / "private",
+    )
 
 
 @pytest.fixture(scope="session")
