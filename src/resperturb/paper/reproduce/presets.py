@@ -127,6 +127,7 @@ PRESETS = {
             audit_networks=1,
             dpsgd_shadows=0,
         ),
+        Preset(
             name="long",
             rank=2,
             about="the paper's settings but for the epochs: 60 on whole quarters, for what takes too long at 200",
@@ -137,7 +138,6 @@ PRESETS = {
             costly_seeds=1,
             shadows=4,
             draws=(1, 4),
-            resamples=200,
             audit_networks=1,
             dpsgd_shadows=0,
         ),
