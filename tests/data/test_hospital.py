@@ -288,6 +288,15 @@ def test_dicom_that_is_no_single_image_is_refused(tmp_path):
         decoded(dicom(tmp_path / "c.dcm", deep(4095), Rows=60000, Columns=60000))
 
 
+def test_dicom_that_is_deflated_is_refused_before_it_unpacks(tmp_path):
+    pydicom = pytest.importorskip("pydicom")
+    data = pydicom.dcmread(dicom(tmp_path / "a.dcm", deep(4095)))
+    data.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    data.save_as(tmp_path / "b.dcm")
+    with pytest.raises(UsageError, match="scan is deflated"):
+        decoded(tmp_path / "b.dcm")
+
+
 def hospital(folder: Path) -> Path:
     for i in range(24):
         name = "ill" if i % 2 else "well"

@@ -11,6 +11,7 @@ from resperturb.data.paths import one_line, open_regular, printable
 from resperturb.errors import UsageError
 
 _MAGIC_AT, _MAGIC = 128, b"DICM"
+_META, _DEFLATED = 0x0002, "1.2.840.10008.1.2.1.99"
 
 
 def is_dicom(file: BinaryIO) -> bool:
@@ -43,7 +44,7 @@ def dicom_pixels(
     Raises:
         UsageError: If pydicom is missing, or the file has no image, many, or one of an unknown kind.
     """
-    data = _pydicom().dcmread(file)
+    data = _read(file, where)
     rows, columns, frames = (int(data.get(name) or default) for name, default in _LAYOUT)
     kind, bits = str(data.get("PhotometricInterpretation", "")), int(data.get("BitsStored") or 0)
     if not rows or not columns:
@@ -73,13 +74,24 @@ def dicom_value(file: Path, keyword: str) -> str | None:
         raise UsageError(f"DICOM headers have no entry {keyword!r}: name one, such as PatientID.")
     try:
         with open_regular(file) as opened:
-            data = _pydicom().dcmread(opened, stop_before_pixels=True, specific_tags=[keyword])
+            data = _read(opened, printable(file), stop_before_pixels=True, specific_tags=[keyword])
     except UsageError:
         raise
     except Exception as error:  # pydicom raises many kinds
         raise UsageError(f"The header of {printable(file)} cannot be read as DICOM: {one_line(error)}.") from None
     value = data.get(keyword)
     return None if value is None else str(value)
+
+
+def _read(file: BinaryIO, where: str, **options: Any) -> Any:
+    # A deflated file is unpacked whole before its size is known: it could take all of the memory.
+    reader = importlib.import_module(f"{_pydicom().__name__}.filereader")
+    reader.read_preamble(file, force=False)
+    meta = reader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != _META)
+    if meta.get("TransferSyntaxUID") == _DEFLATED:
+        raise UsageError(f"The DICOM file {where} is deflated as a whole: save it without that.")
+    file.seek(0)
+    return reader.dcmread(file, **options)
 
 
 def _pydicom() -> Any:
