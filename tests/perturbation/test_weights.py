@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import resource
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 import resperturb as rp
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import SEAL, sealed
 from resperturb.perturbation.perturb import describe, perturbed_junctions
 
 STRATEGY = rp.Additive(gamma=0.5, clip_radius=30.0)
@@ -188,12 +190,12 @@ def test_a_file_that_is_not_understood_is_refused_and_changes_nothing(
 
 def test_a_header_whose_length_looks_like_a_pickle_is_read(saved: tuple[nn.Module, Path]) -> None:
     model, path = saved
-    original = path.read_bytes()
+    original = re.sub(rb"sha256:\w{64}", SEAL.encode(), path.read_bytes())
     # Spaces at the end of the header change nothing but its length, whose bytes begin as a pickle does.
     length = int.from_bytes(original[:8], "little")
     header, rest = original[8 : 8 + length], original[8 + length :]
     padded = (length // 256 + 1) * 256 + 0x80
-    path.write_bytes(padded.to_bytes(8, "little") + header.ljust(padded) + rest)
+    path.write_bytes(sealed(padded.to_bytes(8, "little") + header.ljust(padded) + rest))
     assert path.read_bytes().startswith(b"\x80")
     assert same(weights(rp.load(fresh, path)), weights(model))
 
@@ -222,3 +224,20 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_what_is_no_model_is_refused(saved: tuple[nn.Module, Path]) -> None:
     with pytest.raises(UsageError, match="function that returns one"):
         rp.load(lambda: 3, saved[1])  # type: ignore[type-var, arg-type, return-value]
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    model = rp.perturb(rp.models.build("resnet8", num_classes=2), rp.Additive(gamma=0.5))
+    path = tmp_path / "model.safetensors"
+    rp.save(model, path)
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    record = content.index(b"__metadata__")
+    for position in (*range(record, record + 400, 9), *range(header, len(content), len(content) // 40)):
+        flipped = bytearray(content)
+        flipped[position] ^= 1 << position % 8
+        path.write_bytes(flipped)
+        with pytest.raises(ResperturbError, match=re.escape(str(path))):
+            rp.load(rp.models.build("resnet8", num_classes=2), path)
+    path.write_bytes(content)
+    rp.load(rp.models.build("resnet8", num_classes=2), path)

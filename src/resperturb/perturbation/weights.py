@@ -1,9 +1,11 @@
 """Weights on disk: safetensors that say what perturbs them, so that the noise travels with the weights.
 
-The metadata of the file holds one JSON record: the schema's version, the strategy and the names of the junctions it
-goes to. :func:`load` puts the noise back, and refuses a file that it does not understand before it touches the model.
+The metadata of the file holds one JSON record: the schema's version, the strategy, the names of the junctions it goes
+to, and a checksum of the file. :func:`load` puts the noise back, and refuses a file that it does not understand, or
+that was changed, before it touches the model.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import write_bytes
+from resperturb.files import SEAL, sealed, write_bytes
 from resperturb.perturbation.junctions import junctions
 from resperturb.perturbation.perturb import SCHEMA, describe, perturb, strategy_of, unwrapped
 from resperturb.perturbation.strategy import Strategy, strategy_from_dict
@@ -43,8 +45,8 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"cannot save to {path}: it is a folder; name a file in it.")
     model = unwrapped(model)
     # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
-    metadata = {METADATA_KEY: json.dumps(describe(model), sort_keys=True)}
-    write_bytes(path, to_bytes(_tensors(model), metadata))
+    metadata = {METADATA_KEY: json.dumps({**describe(model), "checksum": SEAL}, sort_keys=True)}
+    write_bytes(path, sealed(to_bytes(_tensors(model), metadata)))
 
 
 def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], override: Strategy | None = None) -> M:
@@ -90,6 +92,7 @@ class _Record:
 
     strategy: dict[str, Any]
     junctions: list[str]
+    checksum: str | None = None
 
 
 def _with_current_names(
@@ -143,11 +146,24 @@ def _read(path: Path) -> tuple[_Record, dict[str, Tensor] | None]:
             )
         with safe_open(path, framework="pt") as file:
             record = _record(path, (file.metadata() or {}).get(METADATA_KEY))
+            if record.checksum is not None and record.checksum != _checksum(path, record.checksum):
+                raise UsageError(f"{path} was changed after it was saved: its checksum does not fit.")
             return record, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise UsageError(f"{path} is not a whole safetensors file ({error}); was it cut short?") from error
     except OSError as error:
         raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def _checksum(path: Path, written: str) -> str:
+    """Compute the checksum of a file: its SHA-256 with a placeholder where the checksum is ``written``."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+        header = start + file.read(int.from_bytes(start, "little"))
+        hashed = hashlib.sha256(header.replace(written.encode(errors="replace"), SEAL.encode(), 1))
+        while chunk := file.read(2**20):
+            hashed.update(chunk)
+    return f"sha256:{hashed.hexdigest()}"
 
 
 def _read_pretrained(folder: Path) -> _Record:
@@ -168,7 +184,7 @@ def _record(path: Path, text: str | None) -> _Record:
     damaged = UsageError(f"{path} has a perturbation record that cannot be read; it is damaged.")
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged from error
     if not isinstance(fields, dict) or "schema" not in fields:
         raise damaged
@@ -179,11 +195,14 @@ def _record(path: Path, text: str | None) -> _Record:
     strategy, names = fields.get("strategy"), fields.get("junctions")
     if not isinstance(strategy, dict) or not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise damaged
+    checksum = fields.get("checksum")  # files of older versions have none
+    if not isinstance(checksum, str | None) or fields.keys() - {"schema", "strategy", "junctions", "checksum"}:
+        raise damaged
     try:
         strategy_from_dict(strategy)
     except UsageError as error:
         raise UsageError(f"{path} names a perturbation that this resperturb cannot apply: {error}") from None
-    return _Record(strategy, names)
+    return _Record(strategy, names, checksum)
 
 
 def _check_pretrained(path: Path, model: nn.Module, record: _Record) -> None:

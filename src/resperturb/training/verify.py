@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import digest_of, read_bytes, read_json, write_bytes, write_json
-from resperturb.training.bound import read_binding, read_bound_arrays, read_bound_json
+from resperturb.training.bound import differing, read_binding, read_bound_arrays, read_bound_json
 from resperturb.training.run import Run, open_run
 
 MANIFEST = "manifest.json"
@@ -172,8 +172,13 @@ def _kept(run: Run) -> list[str]:
 
 def _belongs(run: Run, name: str) -> str:
     path = run.path / name
-    if read_binding(path).digests is None:
+    binding = read_binding(path)
+    if binding.digests is None:
         raise _UncheckedError("it does not say to which run it belongs.")
+    if binding.checksum is None:
+        if names := differing(binding.digests, run.digests):
+            raise ResperturbError(f"{path} belongs to another run (other {', '.join(names)}).")
+        return "belongs to this run; it has no checksum."
     if path.suffix == ".json":
         read_bound_json(dict[str, Any], path, run.digests)
     else:
