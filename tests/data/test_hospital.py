@@ -175,10 +175,11 @@ def test_every_file_is_used_or_counted(tmp_path, caplog):
     for name in ("a/notes.txt", "b/deep/report.PDF", "b/deep/.hidden.png", "a/LICENSE", "loose.png", "readme.md"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"junk")
+    (folder / "a" / ".cache").mkdir()
     summary = summary_of(folder)
     assert (summary.train, summary.test) == (8, 2)
     assert dict(summary.skipped) == {
-        ".md files": 1, ".pdf files": 1, ".txt files": 1, "files without a suffix": 1, "hidden files": 1,
+        ".md files": 1, ".pdf files": 1, ".txt files": 1, "files without a suffix": 1, "hidden files or folders": 2,
         "images outside the class folders": 1,
     }  # fmt: skip
     assert "10 images used (8 training, 2 test); skipped: 1 .md files, 1 .pdf files" in caplog.text

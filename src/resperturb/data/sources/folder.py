@@ -83,8 +83,8 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
     labels: list[str] = []
     skipped = Counter[str]()
     top = [entry for entry in _entries(folder) if entry.name != METADATA]
-    loose = [entry for entry in top if not entry.is_dir()]
-    classes = [entry for entry in top if entry.is_dir() and not entry.name.startswith(".")]
+    classes = [entry for entry in top if _is_open_folder(entry)]
+    loose = [entry for entry in top if not _is_open_folder(entry)]
     if not classes:
         images = any(_why_not(entry) is None for entry in loose)
         found = "its images must lie in one folder per class" if images else "it holds no images"
@@ -120,25 +120,29 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
 
 
 def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
-    """All files under a folder, its own first; links are followed, but not round in circles."""
+    """All files under a folder, its own first, and hidden folders; links are followed, but not in circles."""
     place = folder.resolve()
     if place in above:
         return
     entries = _entries(folder)
-    yield from (entry for entry in entries if not entry.is_dir())
+    yield from (entry for entry in entries if not _is_open_folder(entry))
     for entry in entries:
-        if entry.is_dir() and not entry.name.startswith("."):
+        if _is_open_folder(entry):
             yield from _walk(entry, above | {place})
+
+
+def _is_open_folder(entry: Path) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
 
 
 def _why_not(file: Path) -> str | None:
     """Why a file is no image that can be read, or None if it is one."""
     if file.name.startswith("."):
-        return "hidden files"
+        return "hidden files or folders"
     if not file.is_file():
         return "pipes, devices or broken links"
     suffix = file.suffix.lower()
-    if suffix in SUFFIXES + DICOM_SUFFIXES or (suffix in ("", file.suffix) and _has_dicom_header(file, suffix)):
+    if suffix in SUFFIXES + DICOM_SUFFIXES or _has_dicom_header(file, suffix):
         return None
     return f"{printable(suffix)} files" if suffix else "files without a suffix"
 
