@@ -59,7 +59,7 @@ def test_a_model_that_learns_by_heart_shows_its_poison(tmp_path: Path) -> None:
     found = poison_audit(run, PoisonSettings("clipbkd", copies=4, trials=3, jobs=1))
     assert found["noticed_with"] == 3
     assert found["noticed_without"] == 0
-    # Three models on each side: limits of 1 - 0.025^(1/3) on both error rates, which bound nothing yet.
+    # Three models on each side bound nothing yet, however well they are told apart.
     assert found["epsilon_lower"]["epsilon"] == found["most_that_could_be_shown"] == 0
     assert found["verdict"] == "nothing is proven"
     assert json.loads((run.path / "poison.json").read_text())["scores_with"] == found["scores_with"]

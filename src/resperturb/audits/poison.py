@@ -13,7 +13,6 @@ import numpy as np
 from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import jagielski
 from resperturb.auditing.scores import Scores, check_probability
-from resperturb.auditing.thresholds import Given
 from resperturb.audits.result import compare
 from resperturb.audits.shadow import shadow_folder
 from resperturb.data.images import ImageSet
@@ -29,8 +28,8 @@ from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
 
-# A model has taken the poison in if it gives its label more than half of the probability: log-odds of 0. It is fixed
-# before any model is trained, so that all models serve the bound.
+# A model has noticed the poison if it gives its label more than half of the probability: log-odds of 0. Those are
+# counted for the reader; the bound looks at all scores.
 THRESHOLD = 0.0
 
 
@@ -113,7 +112,6 @@ def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Sco
         copies=settings.copies,
         delta=settings.delta,
         confidence=settings.confidence,
-        thresholds=Given(THRESHOLD),
     )
     # The data sets differ by records that were added, which only the guarantee of DP-SGD is about.
     upper = run_guarantee(target, settings.delta)
@@ -142,7 +140,7 @@ def most(settings: PoisonSettings) -> float:
     """The epsilon that a perfect attack would show with so many trials: no result can be larger.
 
     >>> round(most(PoisonSettings(trials=20)), 2), round(most(PoisonSettings(trials=20, copies=4)), 2)
-    (1.6, 0.4)
+    (2.0, 0.5)
     """
     ones = np.ones(settings.trials)
     return jagielski(
@@ -151,5 +149,4 @@ def most(settings: PoisonSettings) -> float:
         copies=settings.copies,
         delta=settings.delta,
         confidence=settings.confidence,
-        thresholds=Given(THRESHOLD),
     ).epsilon

@@ -1,0 +1,331 @@
+"""The worst case that a proof of DP-SGD allows: crafted initial weights, a crafted canary, many short trainings.
+
+A proof of DP-SGD holds for every initial network and every other record, so an audit may choose them (Annamalai and
+De Cristofaro, "Nearly Tight Black-Box Auditing of Differentially Private Machine Learning", 2024, arXiv:2405.14106).
+The network starts where all other records are fitted, so that their gradients vanish; the canary is what this network
+is most wrong about, so that its gradient is clipped at every step. Then half of many trainings get the canary, each
+with noise of its own, and only the final answers are looked at: how much does each believe in the canary's label?
+
+A few *pilot* trainings say whether the canary raises or lowers that belief, and serve nothing else. With full batches
+the noisy sums compose to one Gaussian mechanism, so its curve is no assumption but what the proof is about; with
+sampled batches the curve is another, and the bound has to do without.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from resperturb.attacks.signals import label_confidence
+from resperturb.auditing.bounds import clopper_pearson, gdp
+from resperturb.auditing.result import LowerBound
+from resperturb.auditing.scores import Scores, check_probability
+from resperturb.engine.local import local
+from resperturb.engine.task import Engine, Task
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
+
+Weights = Mapping[str, Tensor]
+# What a trained model says: logits of images.
+Answer = Callable[[Tensor], Tensor]
+# A private training from initial weights on images and labels; whatever is random in it must be new at every call,
+# and may follow from the number that it is given.
+Trainer = Callable[[Weights, Tensor, Tensor, int], Answer]
+Curve = Literal["gaussian", "any"]
+
+# The loss of the other records at which their gradients have vanished.
+_FITTED = 1e-4
+_AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class WorstCaseSettings:
+    """How many trainings, and what the bound is to hold for.
+
+    Attributes:
+        trials: Trainings with the canary, and as many without, that the bound is computed from.
+        pilots: Further ones of each kind that choose the direction of the score.
+        delta: The delta at which epsilon is bounded.
+        confidence: Of the bound.
+        curve: ``"gaussian"`` where every step uses all records; ``"any"`` for sampled batches.
+        jobs: Trainings at a time.
+        engine: Where they run.
+    """
+
+    trials: int = 100
+    pilots: int = 5
+    delta: float = 1e-5
+    confidence: float = 0.95
+    curve: Curve = "gaussian"
+    jobs: int | None = None
+    engine: Engine = local
+
+    def __post_init__(self) -> None:
+        check_probability("delta", self.delta)
+        check_probability("confidence", self.confidence)
+        if self.trials < 1 or self.pilots < 1:
+            raise UsageError(f"trials and pilots must be at least 1, not {self.trials} and {self.pilots}.")
+
+
+@dataclass(frozen=True, eq=False)
+class WorstCase:
+    """What the trainings show, beside what is claimed of them."""
+
+    bound: LowerBound
+    claimed: float
+    scores_with: Scores
+    scores_without: Scores
+
+    @property
+    def refuted(self) -> bool:
+        """Whether what is shown exceeds what is claimed; of true claims this happens to 1 - confidence at most."""
+        return self.bound.epsilon > self.claimed
+
+    @property
+    def verdict(self) -> str:
+        """Say so in one sentence."""
+        bound = self.bound
+        shown = f"epsilon is at least {bound.epsilon:.3g} at delta {bound.delta:g}, {self.claimed:.3g} is claimed"
+        if not self.refuted:
+            return f"not refuted: {shown}."
+        return f"refuted: {shown}; a true claim is refuted in {1 - bound.confidence:.2g} of audits at most."
+
+
+def worst_case_audit(
+    train: Trainer,
+    initial: Weights,
+    images: Tensor,
+    labels: Tensor,
+    canary: tuple[Tensor, int],
+    claimed: float,
+    settings: WorstCaseSettings = WorstCaseSettings(),  # noqa: B008 - it is frozen
+    on_done: Callable[[int, int], None] = lambda done, count: None,
+) -> WorstCase:
+    """Train many times with and without the canary, and bound epsilon by what the final models say about it.
+
+    Args:
+        train: The private training under audit; with more than one job it must be picklable.
+        initial: The weights to start from, see :func:`crafted_weights`.
+        images: The other records, as ``train`` takes them.
+        labels: Their labels.
+        canary: The image and the label that half of the trainings get, see :func:`crafted_canary`.
+        claimed: The epsilon that is claimed for adding or removing one record, at the settings' delta.
+        settings: How many trainings, and what the bound is to hold for.
+        on_done: Told how many trainings are done, of how many.
+
+    Returns:
+        The bound, the claim and the scores.
+
+    Raises:
+        ResperturbError: If a training failed.
+    """
+    image, label = canary
+    each = settings.trials + settings.pilots
+    count, done = 2 * each, 0
+    failures: list[ResperturbError] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        tasks = [
+            _Trainings(
+                Path(scratch) / f"{start}",
+                train,
+                dict(initial),
+                images,
+                labels,
+                image,
+                label,
+                tuple(range(start, min(start + _AT_ONCE, count))),
+            )
+            for start in range(0, count, _AT_ONCE)
+        ]
+
+        def tell(task: Task, error: ResperturbError | None) -> None:
+            nonlocal done
+            assert isinstance(task, _Trainings)
+            done += len(task.numbers)
+            on_done(done, count)
+            if error is not None:
+                failures.append(error)
+
+        settings.engine(tasks, settings.jobs, tell)
+        if failures:
+            raise failures[0]
+        scores = np.concatenate([np.load(task.folder / _RESULT, allow_pickle=False) for task in tasks])
+    with_it, without = scores[::2], scores[1::2]
+    sign = 1.0 if with_it[: settings.pilots].mean() >= without[: settings.pilots].mean() else -1.0
+    members, nonmembers = sign * with_it[settings.pilots :], sign * without[settings.pilots :]
+    bounded = gdp if settings.curve == "gaussian" else clopper_pearson
+    bound = bounded(members, nonmembers, delta=settings.delta, confidence=settings.confidence)
+    return WorstCase(bound, claimed, members, nonmembers)
+
+
+def crafted_weights(model: nn.Module, images: Tensor, labels: Tensor, steps: int = 500, lr: float = 1e-2) -> Weights:
+    """Fit the network to all other records until their gradients vanish; this is no part of the private training.
+
+    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+    <...>
+    >>> points, sides = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
+    >>> weights = crafted_weights(nn.Linear(1, 2), points, sides, steps=2000, lr=0.1)
+    >>> bool(F.cross_entropy(points @ weights["weight"].T + weights["bias"], sides) < 1e-3)
+    True
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    model.train()
+    for _ in range(steps):
+        loss = F.cross_entropy(model(images), labels)
+        if float(loss.detach()) < _FITTED:
+            break
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def crafted_canary(answer: Answer, images: Tensor, seed: int = 0) -> tuple[Tensor, int]:
+    """Choose the image and the label that the initial network is most wrong about.
+
+    The images are blank ones, random ones, and the others turned into their negatives.
+
+    Args:
+        answer: The logits that the initial network gives images.
+        images: The other records: what an image looks like.
+        seed: Of the random images.
+
+    Returns:
+        An image of the type of the others, and a label.
+    """
+    low, high = images.min(), images.max()
+    generator = torch.Generator().manual_seed(seed)
+    chance = torch.rand((20, *images.shape[1:]), generator=generator) < 0.5
+    made = torch.cat(
+        [
+            torch.stack([torch.zeros_like(images[0]) + low, torch.zeros_like(images[0]) + high]),
+            torch.where(chance, low, high),
+            (low + high) - images[:20],
+        ]
+    )
+    with torch.no_grad():
+        log_p = answer(made).log_softmax(dim=1)
+    place = int(log_p.argmin())
+    return made[place // log_p.shape[1]], place % log_p.shape[1]
+
+
+_RESULT = "scores.npy"
+
+
+@dataclass(frozen=True, eq=False)
+class _Trainings(Task):
+    """Some of the trainings: even numbers have the canary, odd ones do not."""
+
+    folder: Path
+    train: Trainer
+    initial: dict[str, Tensor]
+    images: Tensor
+    labels: Tensor
+    canary: Tensor
+    label: int
+    numbers: tuple[int, ...]
+
+    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+        """Train, and keep how much each model believes in the canary's label."""
+        import io
+
+        scores = [self._score(number) for number in self.numbers]
+        buffer = io.BytesIO()
+        np.save(buffer, np.array(scores))
+        write_bytes(folder / _RESULT, buffer.getvalue())
+
+    def results(self) -> tuple[str, ...]:
+        """The scores."""
+        return (_RESULT,)
+
+    def _score(self, number: int) -> float:
+        images, labels = self.images, self.labels
+        if number % 2 == 0:
+            images = torch.cat([images, self.canary[None]])
+            labels = torch.cat([labels, torch.tensor([self.label])])
+        answer = self.train(self.initial, images, labels, number)
+        with torch.no_grad():
+            logits = answer(self.canary[None]).double()
+        return float(label_confidence(logits, torch.tensor([self.label]))[0])
+
+
+@dataclass(frozen=True)
+class DpsgdTrainer:
+    """This package's own DP-SGD with full batches, as :func:`worst_case_audit` takes it.
+
+    Attributes:
+        records: How many other records there are, which is public: the batch size.
+        steps: How many steps are taken.
+        noise_multiplier: Noise on the sum of clipped gradients, in clipping norms.
+        lr: The learning rate; a small one keeps answers linear in the weights, so that nothing of the trace is lost.
+        clip: The largest norm of one record's gradient.
+        model: The network.
+        classes: How many classes there are.
+    """
+
+    records: int
+    steps: int
+    noise_multiplier: float
+    lr: float = 0.01
+    clip: float = 1.0
+    model: str = "resperturb.audits.worst_case:perceptron"
+    classes: int = 10
+
+    def __call__(self, initial: Weights, images: Tensor, labels: Tensor, number: int) -> Answer:
+        """Train from ``initial`` on uint8 images, with noise from the operating system."""
+        from resperturb.data.images import ImageSet
+        from resperturb.training.checkpoint import Progress
+        from resperturb.training.config import make_config
+        from resperturb.training.methods.dpsgd import DpsgdSteps
+        from resperturb.training.predict import normalize
+
+        config = make_config(
+            data={"spec": "worst-case"},
+            model=self.model,
+            norm="group",
+            epochs=1,
+            batch_size=self.records,
+            lr=self.lr,
+            momentum=0.0,
+            weight_decay=0.0,
+            method={
+                "name": "dpsgd",
+                "noise_multiplier": self.noise_multiplier,
+                "clip": self.clip,
+                "max_physical_batch": len(labels),
+            },
+        )
+        members = ImageSet(images, labels, tuple(str(label) for label in range(self.classes)), None, "worst case")
+        steps = DpsgdSteps(config, members, accelerator="cpu")
+        steps.model.load_state_dict(dict(initial))
+        progress = Progress()
+        for _ in range(self.steps):
+            steps.take(progress)
+        model = steps.model.eval()
+        return lambda batch: _logits(model, normalize(batch, config.mean, config.std))
+
+
+def _logits(model: nn.Module, batch: Tensor) -> Tensor:
+    found: Tensor = model(batch)
+    return found
+
+
+def perceptron(num_classes: int, in_channels: int = 1, size: int = 28, width: int = 16) -> nn.Module:
+    """A small network of one hidden layer: the proof holds for every network, and this one trains fast.
+
+    >>> sum(p.numel() for p in perceptron(10).parameters())
+    970
+    """
+    return nn.Sequential(
+        nn.AvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(in_channels * (size // 4) ** 2, width),
+        nn.ReLU(),
+        nn.Linear(width, num_classes),
+    )
