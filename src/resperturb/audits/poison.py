@@ -74,9 +74,9 @@ def poison_audit(
     on_done: Callable[[int, int], None] = lambda done, count: None,
 ) -> dict[str, Any]:
     """Train the models that are missing, look for the poison in each, and bound epsilon; keep it in the run."""
-    target.result  # noqa: B018 - unfinished runs are refused here
     if target.config.data.poison is not None:
         raise UsageError(f"{target.path} is itself a model of a poison audit; give the run that the audit is about.")
+    target.result  # noqa: B018 - unfinished runs are refused here
     configs = poison_configs(target.config, settings)
     done = 0
 
