@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench docs clean
+.PHONY: setup demo test lint bench docs sbom clean
+
+# Also where pip builds the package, apart from the environment: what builds it is pinned too.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 
 setup: $(READY)
 
@@ -36,6 +40,13 @@ bench: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'Open site/index.html in a browser.'
+
+# Every package of the environment, its version, license and what it depends on, in the format of CycloneDX.
+sbom: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[sbom]'
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible --of JSON \
+		--output-file sbom.json $(BIN)/python
+	@echo 'Wrote sbom.json.'
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
