@@ -1,8 +1,9 @@
 """DP-SGD: each record's gradient is clipped, the sum is noised, and what that proves is kept with the run.
 
-Opacus computes the gradients of single records and clips and noises them; the accounting is
-:mod:`resperturb.privacy.dpsgd`. Batches are Poisson samples, as the accounting requires: each record joins each batch
-by its own coin toss, so batches differ in size, and an empty one is a step too, of noise alone.
+The gradients of single records are those of :mod:`resperturb.training.grad_sample`; Opacus clips and noises them, and
+the accounting is :mod:`resperturb.privacy.dpsgd`. Batches are Poisson samples, as the accounting requires: each
+record joins each batch by its own coin toss, so batches differ in size, and an empty one is a step too, of noise
+alone.
 
 Several processes draw the same sample of all records and share it out. The first one adds the noise, once, to the sum
 of what all of them found, so that what is proven does not depend on their number.
@@ -26,6 +27,7 @@ from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ALONE, World
+from resperturb.training.grad_sample import grad_sample_hooks
 from resperturb.training.method import Method, register_method
 from resperturb.training.secret import secrecy
 from resperturb.training.steps import Outcome, Steps, correct, set_random_state, steps_per_epoch
@@ -171,7 +173,6 @@ class DpsgdSteps(Steps):
         world: World = ALONE,
         secret: bytes | None = None,
     ) -> None:
-        from opacus.grad_sample import GradSampleModule
         from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 
         if compiled:
@@ -183,7 +184,7 @@ class DpsgdSteps(Steps):
         # The wrapper puts hooks into the layers. It is kept for them only: the model that is trained, saved and asked
         # stays the unwrapped one, with the names it had.
         _check_for_opacus(config.model, self.model)
-        self._hooks = GradSampleModule(self.model, loss_reduction="sum")
+        self._hooks = grad_sample_hooks(self.model)
         self._dp_optimizer = (DPOptimizer if world.size == 1 else DistributedDPOptimizer)(
             self.optimizer,
             noise_multiplier=self.dpsgd.noise_multiplier,
