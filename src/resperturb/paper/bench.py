@@ -1,60 +1,74 @@
 """What privacy costs in time and memory: every way to train, on one network and one machine, side by side.
 
 The ways take turns, step by step, so that whatever else the machine does falls on all of them alike. A ratio is the
-median, over rounds, of the ratio within a round; only ratios mean anything elsewhere. *Plain* is a loop that a person
-writes by hand, in the fastest of three ways: as it is, with the channels last, or compiled as well. Memory is
-measured in a process of its own for each way.
+median, over rounds, of the ratio within a round, with an interval that covers the true median 95 times of 100; only
+ratios mean anything elsewhere. Time is taken by the clock on the wall and by that of the processor, which neighbours
+move less. *Plain* is a loop that a person writes by hand, in the fastest of three ways: as it is, with the channels
+last, or compiled as well. Memory is the peak of the tensors that are alive at once.
 """
 
-import json
+import itertools
+import math
 import os
 import platform
 import random
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.data import ImageSet
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 from resperturb.models import build
-from resperturb.training import DpsgdSteps, Progress, Steps, TrainConfig, build_model, make_config, normalize, predict
+from resperturb.training import (
+    Dpsgd,
+    DpsgdSteps,
+    Progress,
+    Steps,
+    TrainConfig,
+    build_model,
+    make_config,
+    normalize,
+    predict,
+)
 
 CLASSES = 10
-PREDICTED = 512
 # In a round every way takes about so long: quick ones take many steps, since their percents are soon lost in noise.
 SECONDS_A_ROUND = 1.0
 FEWEST_STEPS, MOST_STEPS = 2, 12
+# Fewer do not give an interval of 95% for a median.
+FEWEST_ROUNDS = 6
 # What we want to reach; None where the number is only to be known.
 TARGETS: dict[str, float | None] = {
     "trainer_over_plain": 1.02,
-    "additive_over_plain": 1.10,
-    "multiplicative_over_plain": 1.10,
-    "en5_over_5_singles": 1.00,
-    "dpsgd_over_additive": None,
+    "additive_over_plain": 1.05,
+    "multiplicative_over_plain": 1.05,
+    "en5_over_5_singles": 0.95,
+    "dpsgd_over_plain": 2.00,
+    "opacus_over_plain": None,
     "prediction_additive_over_plain": 1.10,
 }
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained: a network on batches of images. ``compiled`` allows ``torch.compile``."""
+    """A network on batches of images, and how many it predicts. ``compiled`` allows ``torch.compile``."""
 
     model: str = "resnet8"
     batch_size: int = 128
     image_size: int = 32
     threads: int = 1
     compiled: bool = True
+    predicted: int = 512
+    draws: int = 1
 
 
 @dataclass(frozen=True)
@@ -113,9 +127,9 @@ def _plain(setting: Setting, kind: str) -> Work:
 
 
 def _plain_prediction(setting: Setting, kind: str) -> Work:
-    model, images, _ = _by_hand(replace(setting, batch_size=PREDICTED), kind)
+    model, images, _ = _by_hand(replace(setting, batch_size=setting.predicted), kind)
     model.eval()
-    batches = torch.split(images[:PREDICTED], setting.batch_size)
+    batches = torch.split(images[: setting.predicted], setting.batch_size)
 
     def step() -> None:
         with torch.inference_mode():
@@ -146,26 +160,31 @@ def _taking(steps: Steps) -> Work:
     return Work(step, steps.model, steps.optimizer)
 
 
-def _ghost(setting: Setting) -> Work:
-    """Opacus's ghost clipping, which needs a second backward pass in place of every record's gradient."""
-    from opacus.grad_sample import GradSampleModuleFastGradientClipping
-    from opacus.optimizers import DPOptimizerFastGradientClipping
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+def _opacus(setting: Setting) -> Work:
+    """DP-SGD with nothing but Opacus, on batches of the size that our own has in memory at once."""
+    from opacus.grad_sample import GradSampleModule
+    from opacus.optimizers import DPOptimizer
 
     torch.manual_seed(0)
     model = build(setting.model, num_classes=CLASSES, norm="group")
-    hooked = GradSampleModuleFastGradientClipping(model, max_grad_norm=1.0)
+    hooked = GradSampleModule(model, loss_reduction="sum")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    private = DPOptimizerFastGradientClipping(
-        optimizer, noise_multiplier=1.1, max_grad_norm=1.0, expected_batch_size=setting.batch_size
+    private = DPOptimizer(
+        optimizer, noise_multiplier=1.1, max_grad_norm=1.0, expected_batch_size=setting.batch_size, secure_mode=True
     )
-    criterion = DPLossFastGradientClipping(hooked, private, nn.CrossEntropyLoss())
     images = _images(setting, setting.batch_size)
     floats = normalize(images.images[:], 0.5, 0.25)
+    at_once = Dpsgd().max_physical_batch
 
     def step() -> None:
         private.zero_grad()
-        criterion(hooked(floats), images.labels).backward()
+        for start in range(0, setting.batch_size, at_once):
+            chosen = slice(start, start + at_once)
+            F.cross_entropy(hooked(floats[chosen]), images.labels[chosen], reduction="sum").backward()  # type: ignore[no-untyped-call]
+            if start + at_once < setting.batch_size:
+                private.signal_skip_step(True)
+                private.step()
+                private.zero_grad()
         private.step()
 
     return Work(step, model, optimizer)
@@ -173,10 +192,10 @@ def _ghost(setting: Setting) -> Work:
 
 def _prediction(setting: Setting, **changes: Any) -> Work:
     config = _config(setting, **changes)
-    images = _images(setting, PREDICTED)
+    images = _images(setting, setting.predicted)
     model = build_model(config, images)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as a trained one is loaded
-    options: Any = {"mean": config.mean, "std": config.std, "batch_size": setting.batch_size}
+    options: Any = {"mean": config.mean, "std": config.std, "batch_size": setting.batch_size, "draws": setting.draws}
     return Work(lambda: predict(model, images.images, **options, compiled=setting.compiled), model)
 
 
@@ -192,8 +211,8 @@ WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
     "additive": ("resperturb, additive", lambda s: _trainer(s, **_ADDITIVE)),
     "multiplicative": ("resperturb, multiplicative", lambda s: _trainer(s, **_MULTIPLICATIVE)),
     "en5": ("resperturb, En5 additive", lambda s: _trainer(s, **_ADDITIVE, model=f"en5-{s.model}")),
-    "dpsgd": ("DP-SGD (hooks)", _dpsgd),
-    "dpsgd_ghost": ("DP-SGD (ghost)", _ghost),
+    "dpsgd": ("DP-SGD", _dpsgd),
+    "opacus": ("DP-SGD, Opacus alone", _opacus),
     "prediction_plain_eager": ("prediction by hand", lambda s: _plain_prediction(s, "eager")),
     "prediction_plain_channels_last": (
         "prediction by hand, channels last",
@@ -220,20 +239,39 @@ def ways_of(setting: Setting) -> list[str]:
 def run_bench(
     settings: Sequence[Setting],
     *,
-    rounds: int = 20,
+    rounds: int = 21,
+    minutes: float = 10.0,
     memory: bool = True,
+    growth: bool = True,
     on_update: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """Measure every way on every setting; the ratios of the first stand at the top of the result."""
+    """Measure every way on every setting; the ratios of the first stand at the top of the result.
+
+    Args:
+        settings: The networks, with their batches.
+        rounds: How many rounds at most.
+        minutes: How long it may take in all; rounds are left out to keep to it, down to :data:`FEWEST_ROUNDS`.
+        memory: Whether to measure the memory too.
+        growth: Whether to measure how time and memory grow.
+        on_update: Told what is done now.
+
+    Raises:
+        UsageError: There is nothing to measure.
+    """
     if not settings or rounds < 1:
         raise UsageError("a benchmark needs a network and at least one round.")
-    load_before = os.getloadavg()[0]
-    networks = [_measure_network(setting, rounds, memory, on_update) for setting in settings]
+    load_before, start = os.getloadavg()[0], time.perf_counter()
+    grown = growth_tables(settings[0], on_update) if growth else {}
+    networks = []
+    for number, setting in enumerate(settings):
+        left = 60 * minutes - (time.perf_counter() - start)
+        networks.append(_measure_network(setting, rounds, left / (len(settings) - number), memory, on_update))
     return {
         "ratios": networks[0]["ratios"],
         "memory_ratios": networks[0]["memory_ratios"],
         "targets": {name: target for name, target in TARGETS.items() if target is not None},
         "networks": networks,
+        "growth": grown,
         "environment": {
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -241,36 +279,57 @@ def run_bench(
             "cores": os.cpu_count(),
             "load_before": load_before,
             "load_after": os.getloadavg()[0],
+            "minutes": (time.perf_counter() - start) / 60,
         },
     }
 
 
-def _measure_network(setting: Setting, rounds: int, memory: bool, on_update: Callable[[str], None]) -> dict[str, Any]:
-    times = measure_times(setting, rounds, on_update)
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    megabytes = {}
-    if memory:
-        for name in times:
-            on_update(f"{setting.model}: the memory of {WAYS[name][0]}")
-            megabytes[name] = memory_in_own_process(name, setting)
-    plain, prediction = fastest(medians, "plain_"), fastest(medians, "prediction_plain_")
-    turns = [{name: values[turn] for name, values in times.items()} for turn in range(rounds)]
-    per_turn = [ratios(turn, plain, prediction) for turn in turns]
-    return {
-        **asdict(setting),
-        "rounds": rounds,
-        "plain": plain,
-        "prediction_plain": prediction,
-        "milliseconds": {name: 1000 * value for name, value in medians.items()},
-        "megabytes": megabytes,
-        "ratios": {name: statistics.median(turn[name] for turn in per_turn) for name in TARGETS},
-        "quartiles": {name: _quartiles([turn[name] for turn in per_turn]) for name in TARGETS},
-        "memory_ratios": ratios(megabytes, plain, prediction) if megabytes else {},
-    }
+class Seconds(NamedTuple):
+    """How long a step took by the clock on the wall, and how long processors worked on it."""
+
+    wall: float
+    cpu: float
 
 
-def measure_times(setting: Setting, rounds: int, on_update: Callable[[str], None]) -> dict[str, list[float]]:
-    """Time the ways in turns, in another order every round; returns the median seconds a step of every round."""
+def _measure_network(
+    setting: Setting, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
+) -> dict[str, Any]:
+    times, peaks = measure(setting, rounds, seconds, memory, on_update)
+    found: dict[str, Any] = {**asdict(setting), "rounds": len(next(iter(times.values())))}
+    for clock, prefix in (("wall", ""), ("cpu", "cpu_")):
+        taken = {name: [getattr(one, clock) for one in values] for name, values in times.items()}
+        medians = {name: statistics.median(values) for name, values in taken.items()}
+        if clock == "wall":
+            found["plain"] = fastest(medians, "plain_")
+            found["prediction_plain"] = fastest(medians, "prediction_plain_")
+        names = found["plain"], found["prediction_plain"]
+        turns = [{name: values[turn] for name, values in taken.items()} for turn in range(found["rounds"])]
+        per_turn = [ratios(turn, *names) for turn in turns]
+        found[f"{prefix}milliseconds"] = {name: 1000 * value for name, value in medians.items()}
+        found[f"{prefix}ratios"] = {name: statistics.median(turn[name] for turn in per_turn) for name in TARGETS}
+        found[f"{prefix}ratios_of_medians"] = ratios(medians, *names)
+        found[f"{prefix}intervals"] = {name: median_interval([turn[name] for turn in per_turn]) for name in TARGETS}
+    found["megabytes"] = {name: value / 1e6 for name, value in peaks.items()}
+    found["memory_ratios"] = ratios(peaks, found["plain"], found["prediction_plain"]) if peaks else {}
+    return found
+
+
+def measure(
+    setting: Setting, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
+) -> tuple[dict[str, list[Seconds]], dict[str, int]]:
+    """Time the ways in turns, in another order every round.
+
+    Args:
+        setting: The network and its batches.
+        rounds: How many rounds at most.
+        seconds: After which no round begins, once there were :data:`FEWEST_ROUNDS`; preparations count.
+        memory: Whether to measure the memory too.
+        on_update: Told what is done now.
+
+    Returns:
+        The median times of a step in every round, and the peak memory of a step in bytes.
+    """
+    end = time.perf_counter() + seconds
     with _threads(setting.threads), _room_for_compiled_networks(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         works = {}
@@ -279,23 +338,56 @@ def measure_times(setting: Setting, rounds: int, on_update: Callable[[str], None
             works[name] = WAYS[name][1](setting)
             works[name].step()
             works[name].step()
-        turns = [name for name, work in works.items() for _ in range(steps_a_round(_seconds(work)))]
-        times: dict[str, list[float]] = {name: [] for name in works}
+        peaks = {name: peak_memory(work) for name, work in works.items()} if memory else {}
+        turns = [name for name, work in works.items() for _ in range(steps_a_round(_seconds(work).wall))]
+        times: dict[str, list[Seconds]] = {name: [] for name in works}
         shuffle = random.Random(0)
         for turn in range(rounds):
-            on_update(f"{setting.model}: round {turn + 1} of {rounds}")
-            taken: dict[str, list[float]] = {name: [] for name in works}
+            if turn >= FEWEST_ROUNDS and time.perf_counter() > end:
+                break
+            on_update(f"{setting.model}: round {turn + 1} of at most {rounds}")
+            taken: dict[str, list[Seconds]] = {name: [] for name in works}
             for name in shuffle.sample(turns, len(turns)):
                 taken[name].append(_seconds(works[name]))
-            for name, seconds in taken.items():
-                times[name].append(statistics.median(seconds))
-    return times
+            for name, steps in taken.items():
+                times[name].append(Seconds(*(statistics.median(values) for values in zip(*steps, strict=True))))
+    return times, peaks
 
 
-def _seconds(work: Work) -> float:
-    start = time.perf_counter()
+def _seconds(work: Work) -> Seconds:
+    wall, cpu = time.perf_counter(), time.process_time()
     work.step()
-    return time.perf_counter() - start
+    return Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Give an interval that covers the true median with 95%, whatever the distribution; None if they are too few.
+
+    It lies between two order statistics: the number of values below the median is binomial.
+
+    >>> median_interval([1.0, 2.0, 3.0]) is None, median_interval(list(map(float, range(1, 22))))
+    (True, (6.0, 16.0))
+    """
+    from scipy.stats import binom
+
+    ordered = sorted(values)
+    below = int(binom.ppf(0.025, len(ordered), 0.5))
+    if below and binom.cdf(below, len(ordered), 0.5) > 0.025:
+        below -= 1
+    if binom.cdf(below, len(ordered), 0.5) > 0.025:
+        return None
+    return ordered[below], ordered[len(ordered) - 1 - below]
+
+
+def verdict(interval: tuple[float, float] | None, target: float) -> str:
+    """Say whether a ratio reaches its target, or that the measurement cannot tell.
+
+    >>> verdict((0.9, 1.0), 1.05), verdict((1.06, 1.1), 1.05), verdict((1.0, 1.1), 1.05), verdict(None, 1.05)
+    ('reached', 'missed', 'cannot tell', 'cannot tell')
+    """
+    if interval is None or interval[0] <= target < interval[1]:
+        return "cannot tell"
+    return "reached" if interval[1] <= target else "missed"
 
 
 def steps_a_round(seconds: float) -> int:
@@ -310,12 +402,11 @@ def steps_a_round(seconds: float) -> int:
 def ratios(costs: Mapping[str, float], plain: str | None = None, prediction: str | None = None) -> dict[str, float]:
     """Put the costs in relation; ``plain`` and ``prediction`` name the loops by hand, otherwise the cheapest.
 
-    DP-SGD is the cheaper of Opacus's two ways.
-
-    >>> costs = dict.fromkeys(WAYS, 1.0) | {"additive": 1.2, "dpsgd": 3.6, "dpsgd_ghost": 4.0, "en5": 6.0}
+    >>> costs = dict.fromkeys(WAYS, 1.0) | {"additive": 1.2, "dpsgd": 1.5, "opacus": 2.5, "en5": 6.0}
     >>> {name: round(value, 3) for name, value in ratios(costs).items()}
     {'trainer_over_plain': 1.0, 'additive_over_plain': 1.2, 'multiplicative_over_plain': 1.0,
-     'en5_over_5_singles': 1.0, 'dpsgd_over_additive': 3.0, 'prediction_additive_over_plain': 1.0}
+     'en5_over_5_singles': 1.0, 'dpsgd_over_plain': 1.5, 'opacus_over_plain': 2.5,
+     'prediction_additive_over_plain': 1.0}
     """
     base = costs[plain or fastest(costs, "plain_")]
     answer = costs[prediction or fastest(costs, "prediction_plain_")]
@@ -324,7 +415,8 @@ def ratios(costs: Mapping[str, float], plain: str | None = None, prediction: str
         "additive_over_plain": costs["additive"] / base,
         "multiplicative_over_plain": costs["multiplicative"] / base,
         "en5_over_5_singles": costs["en5"] / (5 * costs["additive"]),
-        "dpsgd_over_additive": min(costs["dpsgd"], costs["dpsgd_ghost"]) / costs["additive"],
+        "dpsgd_over_plain": costs["dpsgd"] / base,
+        "opacus_over_plain": costs["opacus"] / base,
         "prediction_additive_over_plain": costs["prediction_additive"] / answer,
     }
 
@@ -338,51 +430,23 @@ def fastest(costs: Mapping[str, float], prefix: str) -> str:
     return min((name for name in costs if name.startswith(prefix)), key=lambda name: costs[name])
 
 
-def _quartiles(values: list[float]) -> tuple[float, float]:
-    if len(values) == 1:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
+def peak_memory(work: Work) -> int:
+    """Measure the peak memory of a step in bytes: weights, optimizer, and the tensors that are alive at once."""
+    from torch.profiler import ProfilerActivity, profile
+
+    for parameter in work.model.parameters():
+        parameter.grad = None
+        for attribute in ("grad_sample", "summed_grad"):
+            if hasattr(parameter, attribute):
+                setattr(parameter, attribute, None)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        work.step()
+    results: Any = profiled.profiler.kineto_results
+    changes = sorted((e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]")
+    return _bytes_kept(work) + max(itertools.accumulate(change for _, change in changes), default=0)
 
 
-def memory_in_own_process(name: str, setting: Setting) -> float:
-    """Measure the peak memory of a step, in megabytes, where nothing else has been allocated before."""
-    code = "import sys; from resperturb.paper.bench import report_memory; report_memory(*sys.argv[1:])"
-    # Every tensor gets its own pages, so that the peak is what is in use, not what the allocator keeps.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, name, json.dumps(asdict(setting))],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise ResperturbError(f"measuring the memory of {name} failed: {done.stderr.strip()[-500:]}")
-    return float(done.stdout.splitlines()[-1])
-
-
-def report_memory(name: str, setting: str) -> None:
-    """Print the peak memory of a step: weights, optimizer, and whatever is alive at once while it runs."""
-    values = Setting(**json.loads(setting))
-    with _threads(values.threads):
-        work = WAYS[name][1](values)
-        for _ in range(2):
-            work.step()
-        kept = _tensors_kept(work)
-        for parameter in work.model.parameters():
-            parameter.grad = None
-            for attribute in ("grad_sample", "summed_grad"):
-                if hasattr(parameter, attribute):
-                    setattr(parameter, attribute, None)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-        before = _process_memory("VmRSS")
-        for _ in range(2):
-            work.step()
-    print((_process_memory("VmHWM") - before + kept) / 1e6)
-
-
-def _tensors_kept(work: Work) -> int:
+def _bytes_kept(work: Work) -> int:
     tensors = [*work.model.parameters(), *work.model.buffers()]
     if work.optimizer is not None:
         for state in work.optimizer.state.values():
@@ -390,16 +454,50 @@ def _tensors_kept(work: Work) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _process_memory(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise ResperturbError(f"this system does not say {field}; measure without memory.")
+# What is made larger, in which way, and for which values.
+GROWTH: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    "batch": ("additive", "batch_size", (32, 64, 128, 256)),
+    "image size": ("additive", "image_size", (16, 32, 64)),
+    "depth": ("additive", "model", (8, 14, 20, 26)),
+    "records": ("prediction_additive", "predicted", (256, 512, 1024)),
+    "draws": ("prediction_additive", "draws", (1, 4, 16)),
+}
 
 
-def can_measure_memory() -> bool:
-    """Whether the system says how much memory a process used at most, and can start counting again."""
-    return os.access("/proc/self/clear_refs", os.W_OK)
+def growth_tables(setting: Setting, on_update: Callable[[str], None]) -> dict[str, Any]:
+    """Measure how time and memory of a step grow with what is made larger, without compiling.
+
+    Returns:
+        For everything in :data:`GROWTH` its values, processor seconds and megabytes, and the slopes of both: what is
+        proportional to it has the slope 1, what does not depend on it the slope 0.
+    """
+    tables = {}
+    with _threads(setting.threads), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        for what, (way, field, values) in GROWTH.items():
+            seconds, megabytes = [], []
+            for value in values:
+                on_update(f"growth with {what}: {value}")
+                changed: Any = {field: f"resnet{value}" if field == "model" else value}
+                work = WAYS[way][1](replace(setting, compiled=False, **changed))
+                work.step()
+                seconds.append(min(_seconds(work).cpu for _ in range(3)))
+                megabytes.append(peak_memory(work) / 1e6)
+            tables[what] = {
+                "way": way,
+                "values": list(values),
+                "cpu_seconds": seconds,
+                "megabytes": megabytes,
+                "time_slope": _slope(values, seconds),
+                "memory_slope": _slope(values, megabytes),
+            }
+    return tables
+
+
+def _slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The exponent of the power law that fits best."""
+    logs = [math.log(size) for size in sizes], [math.log(cost) for cost in costs]
+    return statistics.linear_regression(*logs).slope
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The benchmark measures every way it names and says what its numbers are worth; nothing depends on the times."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.errors import UsageError
-from resperturb.paper.bench import TARGETS, WAYS, Setting, can_measure_memory, memory_in_own_process, ratios
+from resperturb.paper.bench import TARGETS, WAYS, Setting, growth_tables, peak_memory, ratios, run_bench
 
 TINY = ["bench", "--quick", "--batch-size", "4", "--image-size", "8", "--threads", "1", "--no-memory"]
 RATIOS = {
@@ -17,7 +16,8 @@ RATIOS = {
     "additive_over_plain",
     "multiplicative_over_plain",
     "en5_over_5_singles",
-    "dpsgd_over_additive",
+    "dpsgd_over_plain",
+    "opacus_over_plain",
     "prediction_additive_over_plain",
 }
 
@@ -38,9 +38,9 @@ def test_all_ways_are_measured_and_put_in_relation(measured: tuple[Path, str]) -
     assert network["milliseconds"].keys() == {name for name in WAYS if not name.endswith("compiled")}
     assert all(value > 0 for value in network["milliseconds"].values())
     assert network["plain"] in ("plain_eager", "plain_channels_last")
-    for name, ratio in result["ratios"].items():
-        low, high = network["quartiles"][name]
-        assert low <= ratio <= high
+    assert network["cpu_milliseconds"].keys() == network["milliseconds"].keys()
+    assert network["cpu_ratios"].keys() == network["ratios_of_medians"].keys() == RATIOS
+    assert set(network["intervals"].values()) == {None}  # three rounds are too few for one
     assert result["quick"]
 
 
@@ -56,15 +56,37 @@ def test_plain_is_the_fastest_loop_by_hand() -> None:
     costs = dict.fromkeys(WAYS, 2.0)
     assert ratios(costs | {"plain_compiled": 1.0})["trainer_over_plain"] == 2.0
     assert ratios(costs | {"plain_eager": 0.5})["trainer_over_plain"] == 4.0
-    assert ratios(costs | {"dpsgd_ghost": 1.0})["dpsgd_over_additive"] == 0.5
+    assert ratios(costs | {"dpsgd": 1.0})["dpsgd_over_plain"] == 0.5
 
 
-@pytest.mark.skipif(not can_measure_memory(), reason="this system does not say what a process used at most")
-def test_memory_grows_with_the_batch() -> None:
-    setting = Setting(batch_size=8, compiled=False)
-    small, large = (memory_in_own_process("additive", replace(setting, batch_size=batch)) for batch in (8, 64))
+def test_memory_is_that_of_the_tensors_alive_at_once() -> None:
+    small, large = (peak_memory(WAYS["additive"][1](Setting(batch_size=n, compiled=False))) for n in (8, 64))
     # Activations of 32x32 images: the maps of the first stage alone are 64 KB an image each.
-    assert large - small > 56 * 5 * 0.065
+    assert large - small > 56 * 5 * 65536
+
+
+def test_intervals_contain_the_ratio_and_rounds_keep_to_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resperturb.paper.bench.MOST_STEPS", 1)
+    monkeypatch.setattr("resperturb.paper.bench.FEWEST_STEPS", 1)
+    setting = Setting(batch_size=2, image_size=8, compiled=False, predicted=2)
+    result = run_bench([setting], rounds=50, minutes=0, memory=False, growth=False)
+    [network] = result["networks"]
+    assert network["rounds"] == 6
+    for clock in ("", "cpu_"):
+        for name, ratio in network[f"{clock}ratios"].items():
+            low, high = network[f"{clock}intervals"][name]
+            assert low <= ratio <= high
+
+
+def test_growth_has_a_slope_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "resperturb.paper.bench.GROWTH",
+        {"batch": ("additive", "batch_size", (4, 32)), "draws": ("prediction_additive", "draws", (1, 4))},
+    )
+    tables = growth_tables(Setting(image_size=16, predicted=8), lambda message: None)
+    assert tables["batch"]["values"] == [4, 32]
+    assert 0.5 < tables["batch"]["memory_slope"] < 1.1  # activations grow with the batch, weights do not
+    assert tables["draws"]["memory_slope"] < 0.2
 
 
 def test_an_unknown_network_is_refused() -> None:

@@ -11,7 +11,7 @@ from resperturb.cli.output import JsonOption, emit
 HELP = """
 Measure what privacy costs: time and memory of a step, beside a plain PyTorch loop written by hand.
 
-Compiles a dozen networks first, so it takes a quarter of an hour on two cores; nothing else should run meanwhile.
+Compiles a dozen networks first and takes ten minutes in all; nothing else should run meanwhile.
 
 Example: `resperturb bench --model resnet8 --figure docs/images/speed`
 """
@@ -21,7 +21,8 @@ RATIOS = {
     "additive_over_plain": "additive / plain",
     "multiplicative_over_plain": "multiplicative / plain",
     "en5_over_5_singles": "En5 / five single networks",
-    "dpsgd_over_additive": "DP-SGD / additive",
+    "dpsgd_over_plain": "DP-SGD / plain",
+    "opacus_over_plain": "DP-SGD by Opacus alone / plain",
     "prediction_additive_over_plain": "prediction, additive / plain",
 }
 
@@ -36,13 +37,19 @@ def bench(
     larger: Annotated[str, typer.Option(help="A second, larger network; 'none' for none.")] = "resnet20",
     batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
     image_size: Annotated[int, typer.Option(min=1, help="Pixels a side.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, of about a second for each way.")] = 21,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds at most, of about a second for each way.")] = 21,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="How long it may take; rounds are left out to keep to it.")
+    ] = 10.0,
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads; one for each core.")] = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="A rough look: nothing compiled, 3 rounds, one network. Not to be quoted."),
     ] = False,
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure the memory too.")] = True,
+    growth: Annotated[
+        bool, typer.Option("--growth/--no-growth", help="Measure how time and memory grow; not in a quick look.")
+    ] = True,
     figure: Annotated[Path | None, typer.Option(help="Draw the bars here, as .png and .svg.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the result here as JSON.")] = None,
     as_json: JsonOption = False,
@@ -55,7 +62,7 @@ def bench(
     from resperturb.files import write_json
     from resperturb.models import build
     from resperturb.noise import has_compiler
-    from resperturb.paper.bench import Setting, can_measure_memory, run_bench
+    from resperturb.paper.bench import Setting, run_bench
 
     for name in (model, larger):
         if name != "none":
@@ -69,7 +76,9 @@ def bench(
         result = run_bench(
             settings,
             rounds=3 if quick else rounds,
-            memory=memory and can_measure_memory(),
+            minutes=minutes,
+            memory=memory,
+            growth=growth and not quick,
             on_update=lambda message: status.update(message) if sys.stderr.isatty() else None,
         )
     result["quick"] = quick
@@ -93,20 +102,19 @@ def _show(console: Any, result: dict[str, Any]) -> None:
         title = f"{network['model']}, {size}x{size}, batch {network['batch_size']}, {network['threads']} threads"
         table = Table(title=title, title_justify="left")
         table.add_column("way")
-        for heading in ("ms a step", "/ plain", "peak MB", "/ plain"):
+        for heading in ("ms per step", "/ plain", "CPU ms", "/ plain", "peak MB", "/ plain"):
             table.add_column(heading, justify="right")
-        for name, milliseconds in network["milliseconds"].items():
+        for name in network["milliseconds"]:
             base = network["prediction_plain" if name.startswith("prediction") else "plain"]
-            memory = network["megabytes"].get(name)
-            table.add_row(
-                WAYS[name][0] + (" = plain" if name == base else ""),
-                f"{milliseconds:.1f}",
-                f"{milliseconds / network['milliseconds'][base]:.2f}",
-                "" if memory is None else f"{memory:.0f}",
-                "" if memory is None else f"{memory / network['megabytes'][base]:.2f}",
-            )
+            cells = []
+            for unit, digits in (("milliseconds", 1), ("cpu_milliseconds", 1), ("megabytes", 0)):
+                costs = network[unit]
+                cells += [f"{costs[name]:.{digits}f}", f"{costs[name] / costs[base]:.2f}"] if costs else ["", ""]
+            table.add_row(WAYS[name][0] + (" = plain" if name == base else ""), *cells)
         console.print(table)
         console.print(_ratio_table(network, {} if result["quick"] else result["targets"]))
+    if result["growth"]:
+        console.print(_growth_table(result["growth"]))
     if result["quick"]:
         console.print("A rough look: nothing was compiled and few rounds were taken. Do not quote these numbers.")
     busy = result["environment"]["load_before"]
@@ -117,16 +125,47 @@ def _show(console: Any, result: dict[str, Any]) -> None:
 def _ratio_table(network: dict[str, Any], targets: dict[str, float]) -> Any:
     from rich.table import Table
 
+    from resperturb.paper.bench import verdict
+
     table = Table()
     table.add_column("ratio")
-    for heading in ("time", "middle half of the rounds", "target", "memory"):
+    for heading in ("time", "95% interval", "CPU time", "95% interval", "target", "memory"):
         table.add_column(heading, justify="right")
     for name, label in RATIOS.items():
-        value, target = network["ratios"][name], targets.get(name)
-        low, high = network["quartiles"][name]
-        reached = "" if target is None else f"{target:.2f}, " + ("reached" if value <= target else "missed")
+        target = targets.get(name)
         memory = network["memory_ratios"].get(name)
         table.add_row(
-            label, f"{value:.3f}", f"{low:.3f} to {high:.3f}", reached, "" if memory is None else f"{memory:.2f}"
+            label,
+            f"{network['ratios'][name]:.3f}",
+            _interval(network["intervals"][name]),
+            f"{network['cpu_ratios'][name]:.3f}",
+            _interval(network["cpu_intervals"][name]),
+            "" if target is None else f"{target:.2f}, {verdict(network['intervals'][name], target)}",
+            "" if memory is None else f"{memory:.2f}",
+        )
+    return table
+
+
+def _interval(found: tuple[float, float] | None) -> str:
+    return "too few rounds" if found is None else f"{found[0]:.3f} to {found[1]:.3f}"
+
+
+def _growth_table(growth: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    from resperturb.paper.bench import WAYS
+
+    table = Table(title="Growth: a slope of 1 is proportional, 0 is flat", title_justify="left")
+    for heading in ("what grows", "way", "values", "CPU seconds", "slope", "peak MB", "slope"):
+        table.add_column(heading)
+    for what, row in growth.items():
+        table.add_row(
+            what,
+            WAYS[row["way"]][0],
+            ", ".join(map(str, row["values"])),
+            ", ".join(f"{value:.3f}" for value in row["cpu_seconds"]),
+            f"{row['time_slope']:.2f}",
+            ", ".join(f"{value:.0f}" for value in row["megabytes"]),
+            f"{row['memory_slope']:.2f}",
         )
     return table

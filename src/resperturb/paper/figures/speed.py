@@ -24,7 +24,7 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
         for axes, network in zip(panels, networks, strict=True):
             plain = network["milliseconds"][network["plain"]]
             values = [network["milliseconds"][name] / plain for name in names]
-            bars = axes.barh([WAYS[name][0] for name in names], values, color=[_colour(name) for name in names])
+            bars = axes.barh([_label(name) for name in names], values, color=[_colour(name) for name in names])
             axes.bar_label(bars, [f" {value:.2f}" for value in values], fontsize=7.5)
             axes.axvline(1, color=GREY, linestyle=":", zorder=0)
             axes.grid(axis="y", visible=False)
@@ -37,7 +37,11 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
     return figure
 
 
+def _label(name: str) -> str:
+    return WAYS[name][0] if name in WAYS else name.replace("_", " ")  # results may be older than the ways
+
+
 def _colour(name: str) -> str:
     if name.startswith("plain"):
         return GREY
-    return VERMILLION if name.startswith("dpsgd") else BLUE
+    return VERMILLION if name.startswith(("dpsgd", "opacus")) else BLUE
