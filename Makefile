@@ -32,7 +32,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A quarter of an hour on two cores; let nothing else run meanwhile, or the ratios mean nothing.
+# Ten minutes on two cores; let nothing else run meanwhile, or the ratios mean nothing.
 bench: $(READY)
 	$(BIN)/resperturb bench --figure docs/images/speed --save docs/results/speed.json
 

@@ -1,4 +1,4 @@
-"""The gradients of single records, by Opacus's hooks, with convolutions made three times faster.
+"""The gradients of single records, by Opacus's hooks, with faster convolutions.
 
 Opacus copies every patch of every image side by side to multiply it with what comes back (``unfold``), and autograd
 meanwhile computes the batch's own gradient of the weight, which DP-SGD throws away. Here one convolution with as many
