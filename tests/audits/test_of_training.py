@@ -255,7 +255,7 @@ def test_predictions_that_do_not_fit_together_are_refused() -> None:
 @pytest.mark.parametrize("grouped", [False, True])
 def test_null_audits_claim_a_leak_no_more_often_than_stated(grouped: bool) -> None:
     alarms = claims = 0
-    trials = 60
+    trials = 40
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         groups = np.arange(200) // 5 if grouped else None

@@ -148,7 +148,7 @@ class AuditResult:
     draws: tuple[int, ...]
     caveats: tuple[str, ...]
     digests: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict, compare=False)
     schema: int = SCHEMA
     folder: Path | None = field(default=None, compare=False, repr=False)
 
