@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 from torch import Tensor
 
+from resperturb.attacks.augmented import augmented
 from resperturb.attacks.signals import Access, Query, Signals, signals_of
 from resperturb.audits.candidates import Asked, asked_about
 from resperturb.files import write_bytes
@@ -24,6 +25,8 @@ from resperturb.training.run import Run
 
 SCHEMA = 2
 ANSWER_FILES = "signals/*.npz"
+# The image, its mirror image, and both shifted once in each direction along an axis.
+AUGMENTED = 10
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
     networks = parse_name(config.model).networks
     if networks > 1:
         queries.append(Query("networks apart", (networks,)))
+    if config.augment:  # what was memorised are the augmented images
+        queries.append(Query("augmented", (AUGMENTED,)))
     return tuple(queries)
 
 
@@ -88,6 +93,12 @@ def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
         for network in model.networks:
             with noise_off(model):
                 yield from predict_draws(network, images, mean=mean, std=std, draws=1)
+        return
+    if query.access == "augmented":
+        for variant in range(query.draws):
+            shown = augmented(images[:], variant)
+            with noise_off(model):
+                yield from predict_draws(model, shown, mean=mean, std=std, draws=1)
         return
     with noise_off(model) if query.access == "noise off" else nullcontext():
         yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=query_seed(run))

@@ -4,6 +4,7 @@ import io
 import logging
 import math
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -228,11 +229,15 @@ def compare(upper: float, lower: float) -> Verdict:
     return "consistent" if upper - lower <= AGREEMENT else "gap"
 
 
-def read_audit(folder: Path) -> AuditResult:
+def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditResult:
     """Read the audit that is kept in ``folder``.
 
+    Args:
+        folder: The folder of a run, or of an audit of somebody's own training.
+        digests: Of the run that the audit must be about; any will do if None.
+
     Raises:
-        ResperturbError: It is damaged, or another version wrote it.
+        ResperturbError: It is damaged, another version wrote it, or it is the audit of another run.
     """
     from dataclasses import replace
 
@@ -240,7 +245,10 @@ def read_audit(folder: Path) -> AuditResult:
     found = read_json(_Version, path, "run the audit again")
     if found.schema != SCHEMA:
         raise ResperturbError(f"{path} was written by another version of resperturb; run the audit again.")
-    return replace(read_json(AuditResult, path, "run the audit again"), folder=folder)
+    audit = read_json(AuditResult, path, "run the audit again")
+    if digests is not None and audit.digests != dict(digests):
+        raise ResperturbError(f"{path} is the audit of another run, or of other weights; run the audit again.")
+    return replace(audit, folder=folder)
 
 
 @dataclass(frozen=True)
@@ -279,8 +287,16 @@ def keep_attack(folder: Path, result: AttackResult, scores: AttackScores, digest
     write_json(folder / SCORES_FOLDER / f"{result.key}.json", _KeptResult(result, digests))
 
 
-def kept_attacks(folder: Path) -> list[KeptAttack]:
-    """Read the attacks that are kept in ``folder``, the strongest first."""
+def kept_attacks(folder: Path, digests: Mapping[str, str] | None = None) -> list[KeptAttack]:
+    """Read the attacks that are kept in ``folder``, the strongest first.
+
+    Args:
+        folder: The folder of a run or of an audit.
+        digests: Of the run that they must be attacks on; any will do if None.
+
+    Raises:
+        ResperturbError: The scores of an attack are damaged, or it is an attack on another run.
+    """
     found = []
     for path in sorted((folder / SCORES_FOLDER).glob("*.json")):
         try:
@@ -288,6 +304,8 @@ def kept_attacks(folder: Path) -> list[KeptAttack]:
         except ResperturbError as error:
             _logger.warning("%s It is left out.", error)
             continue
+        if digests is not None and kept.digests != dict(digests):
+            raise ResperturbError(f"{path} is an attack on another run, or on other weights; run it again.")
         found.append(KeptAttack(kept.result, _read_scores(path.with_suffix(".npz")), kept.digests))
     return sorted(found, key=lambda kept: -kept.result.auc)
 

@@ -177,7 +177,8 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     asked = ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in found.candidates.items())
     console.print(
         Text(
-            f"{visible(found.model.name)} {verb}: AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by {strongest.full_name}, "
+            f"{visible(found.model.name)} {verb}: AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by "
+            f"{strongest.full_name}, "
             f"the strongest of {len(found.fixed)} fixed attacks; {_bound_words(found)}.",
             style="bold",
         )

@@ -119,7 +119,7 @@ class ReportedModel:
     @cached_property
     def attacks(self) -> list[Attack]:
         """The attacks whose scores were kept, the strongest first."""
-        return [Attack(kept.result, kept.scores) for kept in kept_attacks(self.folder)]
+        return [Attack(kept.result, kept.scores) for kept in kept_attacks(self.folder, self._digests)]
 
     @property
     def worst(self) -> Attack | None:
@@ -129,7 +129,11 @@ class ReportedModel:
     @cached_property
     def audit(self) -> AuditResult | None:
         """The audit of the model, if it was audited."""
-        return read_audit(self.folder) if (self.folder / AUDIT_FILE).exists() else None
+        return read_audit(self.folder, self._digests) if (self.folder / AUDIT_FILE).exists() else None
+
+    @property
+    def _digests(self) -> dict[str, str] | None:
+        return None if self.run is None else dict(self.run.digests)
 
     @property
     def _audited(self) -> AuditResult:
