@@ -94,7 +94,7 @@ def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, Measured]) 
     assert row.measured.test_accuracy is not None
     assert row.measured.test_accuracy.values == (run.result.test_accuracy,)
     assert row.runs == (run.config.digest,)
-    kept = json.loads((run.path / "attacks" / "reproduce-paper.json").read_text())
+    kept = json.loads((run.path / "reproduce" / "attack-paper.json").read_text())["found"]
     assert row.measured.auc is not None
     assert row.measured.auc.values == (kept["auc"],)
 
@@ -117,11 +117,11 @@ def test_other_experiments_use_the_same_runs(done: tuple[Library, Measured], mon
     assert trained(measured).rows[0].runs == trained(done[1]).rows[1].runs
 
 
-def test_an_attack_whose_scores_are_damaged_is_made_again(done: tuple[Library, Measured]) -> None:
+def test_an_attack_whose_outcome_is_damaged_is_made_again(done: tuple[Library, Measured]) -> None:
     library, first = done
     run = library.get(config(PLAIN, LEARNING))
     assert run is not None
-    (run.path / "attacks" / "reproduce-paper.npz").write_bytes(b"half")
+    (run.path / "reproduce" / "attack-paper.json").write_bytes(b"half")
     again = measure(small(), TINY, library)
     assert trained(again).rows[0].roc == trained(first).rows[0].roc
 

@@ -144,7 +144,7 @@ def kept_audit(target: Run) -> AuditSummary | None:
 
 def measure_answers(target: Run) -> Answers:
     """Measure the accuracies with the noise averaged and switched off, once."""
-    path = target.path / "reproduce-answers.json"
+    path = target.path / "reproduce" / "answers.json"
     kept = _kept(Answers, path, lambda k: k.draws == AVERAGED_DRAWS)
     if kept is not None:
         return kept
