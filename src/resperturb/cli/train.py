@@ -487,7 +487,7 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
 
     result = run.result
     table = Table(title=escaped(run.path), title_justify="left")
-    for heading in ("perturbation", "train acc.", "test acc.", "gap", "AUROC", "sensitivity", "specificity", "time"):
+    for heading in ("perturbation", "train acc.", "test acc.", "gap", "time"):
         table.add_column(heading)
     noise = {key: value for key, value in run.config.perturbation.items() if value is not None}
     table.add_row(
@@ -495,13 +495,15 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
         f"{result.train_accuracy:.3f}",
         f"{result.test_accuracy:.3f}",
         f"{result.gap:.3f}",
-        *(
-            "-" if value is None else f"{value:.3f}"
-            for value in (result.auroc, result.sensitivity, result.specificity)
-        ),
         f"{result.seconds:.0f} s",
     )
     console.print(table)
+    if result.auroc is not None and result.sensitivity is not None and result.specificity is not None:
+        console.print(
+            f"On the test images: AUROC {result.auroc:.3f}, sensitivity {result.sensitivity:.3f}, specificity "
+            f"{result.specificity:.3f}" + (f" (positive: {result.classes[1]})" if len(result.classes) == 2 else ""),
+            markup=False,
+        )
     console.print(str(loaded), markup=False)
     for note in result.notes:
         console.print(note, markup=False)
