@@ -249,3 +249,21 @@ def test_copies_come_close_with_many_trainings():
     rng, epsilon, copies = np.random.default_rng(12), 0.4, 5
     poisoned, clean = rng.laplace(copies, 1 / epsilon, 50_000), rng.laplace(0, 1 / epsilon, 50_000)
     assert 0.9 * epsilon < jagielski(poisoned, clean, copies=copies, delta=0.0).epsilon <= epsilon
+
+
+def test_canaries_are_not_revealed_independently_of_each_other():
+    # With probability 0.1 a tenth of the canaries is published: each one with probability 0.01, so it is (0, 0.01)-DP.
+    # Were every canary revealed by a coin of its own, as in Xiang et al. (arXiv 2509.08704), that would be refuted.
+    rng, trials, canaries, delta = np.random.default_rng(14), 400, 1000, 0.01
+    errors = independent = 0
+    for trial in range(trials):
+        member = by_coins(rng, canaries)
+        scores = rng.normal(size=canaries)
+        if rng.random() < 0.1:
+            scores[:100] += np.where(member[:100], 100.0, -100.0)
+        if trial < 50:  # ours takes longer
+            errors += one_run_fdp(scores[member], scores[~member], delta=delta).epsilon > 0
+        wrong = int(((scores > 0) != member).sum())
+        independent += binom.cdf(wrong, round(canaries * (1 - delta)), 0.5) <= 0.05
+    assert errors <= most_errors(50, 0.05)
+    assert independent > most_errors(trials, 0.05)
