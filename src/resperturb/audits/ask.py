@@ -54,7 +54,7 @@ def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
     networks = parse_name(config.model).networks
     if networks > 1:
         queries.append(Query("networks apart", (networks,)))
-    if config.augment:  # what was memorised are the augmented images
+    if config.augment != "none":  # what was memorised are the augmented images
         queries.append(Query("augmented", (AUGMENTED,)))
     return tuple(queries)
 
