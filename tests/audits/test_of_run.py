@@ -216,6 +216,7 @@ def test_noise_decides_how_a_model_is_asked(audited: tuple[Run, AuditResult]) ->
     assert accesses(perturbation={"name": "additive", "gamma": 0.0}) == ["noise off"]
     assert accesses(perturbation={"name": "additive", "gamma": 0.0, "input_std": 1.0}) == ["noise on", "noise off"]
     assert accesses(model="en3-resnet8") == ["noise on", "noise off", "networks apart"]
+    assert accesses(augment="crop") == ["noise on", "noise off", "augmented"]
 
 
 def test_a_guarantee_that_an_attack_contradicts_is_refuted(

@@ -144,12 +144,27 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
     for number in range(20):
         scores = AttackScores(rng.random(200), rng.random(200))
         metrics = {"record": attack_metrics(scores.members, scores.nonmembers)}
-        keep_attack(run.path, AttackResult(f"a{number}", "", "noise off", 1, None, True, metrics), scores, {})
+        attack = AttackResult(f"a{number}", "", "noise off", 1, None, True, metrics)
+        keep_attack(run.path, attack, scores, dict(run.digests))
     mine = ReportedModel("mine", run.path, run)
     assert mine.worst is not None
     assert mine.worst.interval[0] > 0.5  # the naive reading would be a leak
     assert not mine.leaks
     assert "“mine” was not seen to leak: the strongest of 20 attacks" in text(render([mine], "A report"))
+
+
+def test_an_audit_or_an_attack_of_another_run_is_refused_by_name(
+    audited_run: Run, bare_run: Run, noisy_run: Run, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copy(noisy_run.path / "audit.json", bare_run.path / "audit.json")
+    with pytest.raises(ResperturbError, match=r"audit\.json is the audit of another run"):
+        render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
+    (bare_run.path / "audit.json").unlink()
+    shutil.copytree(noisy_run.path / "attacks", bare_run.path / "attacks")
+    with pytest.raises(ResperturbError, match="is an attack on another run"):
+        render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
 
 
 def test_a_run_that_was_not_attacked_is_not_called_private(bare_run: Run) -> None:
