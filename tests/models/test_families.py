@@ -1,5 +1,6 @@
 """Stock networks of torchvision, timm and transformers: the noise is where the equation says, in one line."""
 
+import ast
 import copy
 import math
 from collections.abc import Callable
@@ -210,8 +211,27 @@ def test_stock_networks_without_junctions_or_with_others_are_refused() -> None:
         for model in (torchvision.models.vgg11(), torchvision.models.densenet121()):
             with pytest.raises(UsageError, match="no residual junction"):
                 rp.perturb(model, rp.Additive(gamma=0.5))
-        with pytest.raises(UsageError, match=r"not understood:\n.*conv_1x1"):
-            rp.perturb(timm.create_model("repvgg_a0"), rp.Additive(gamma=0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("repvgg_a0", 17), ("repvit_m1", 49), ("levit_128s", 20), ("efficientformer_l1", 30), ("fastvit_t8", 34),
+     ("botnet26t_256", 8), ("halonet26t", 8), ("coat_tiny", 56), ("ghostnet_050", 16)],
+)  # fmt: skip
+def test_parallel_layers_two_heads_and_position_terms_are_known_to_be_no_junctions(name: str, count: int) -> None:
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    rp.perturb(model, rp.Additive(gamma=0.5))
+    assert len([junction for junction in rp.junctions(model) if junction.noise is not None]) == count
+
+
+def test_a_refused_family_is_told_the_targets_that_do() -> None:
+    with torch.device("meta"):
+        model = timm.create_model("hrnet_w18_small")
+    with pytest.raises(UsageError, match=r"not understood:\n(.|\n)*targets=") as raised:
+        rp.perturb(model, rp.Additive(gamma=0.5))
+    rp.perturb(model, rp.Additive(gamma=0.5), targets=ast.literal_eval(str(raised.value).rpartition("targets=")[2]))
+    assert len([junction for junction in rp.junctions(model) if junction.noise is not None]) == 23
 
 
 @pytest.mark.parametrize("targets", [["layer3.*", "layer4.1"], "layer3.*"])

@@ -415,7 +415,7 @@ def test_a_sum_that_an_instance_never_runs_is_not_listed_but_waits_there() -> No
 
 class Alike(Plain):
     def forward(self, x: Tensor) -> Tensor:
-        return self.gate(x) + self.scale * self.f[0](x)
+        return self.gate(x).tanh() + self.scale * self.f(x)
 
 
 class Highway(Plain):

@@ -241,3 +241,24 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
             rp.load(rp.models.build("resnet8", num_classes=2), path)
     path.write_bytes(content)
     rp.load(rp.models.build("resnet8", num_classes=2), path)
+
+
+def test_an_averaged_or_compiled_model_is_saved_as_the_network_inside(tmp_path: Path) -> None:
+    from torch.optim.swa_utils import AveragedModel
+
+    model = rp.perturb(fresh(), STRATEGY)
+    averaged = AveragedModel(model)
+    for around in (averaged, torch.compile(model), torch.compile(averaged), nn.DataParallel(model)):
+        rp.save(around, tmp_path / "model.safetensors")
+        loaded = rp.load(fresh(), tmp_path / "model.safetensors").eval()
+        assert same(weights(loaded), weights(model))
+        assert rp.strategy_of(loaded) == STRATEGY
+
+
+def test_a_wrapper_inside_a_model_is_not_saved_under_its_names(tmp_path: Path) -> None:
+    from torch.optim.swa_utils import AveragedModel
+
+    model = nn.Sequential(AveragedModel(rp.perturb(fresh(), STRATEGY)))
+    with pytest.raises(UsageError, match="save the network inside"):
+        rp.save(model, tmp_path / "model.safetensors")
+    assert not (tmp_path / "model.safetensors").exists()

@@ -6,6 +6,8 @@ is like is a :class:`~resperturb.perturbation.strategy.Strategy`.
 """
 
 import copy
+import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,16 +16,18 @@ from typing import Any, TypeVar
 
 import torch
 from torch import fx, nn
+from torch.optim.swa_utils import AveragedModel
 
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
-from resperturb.perturbation.junctions import Junction, all_sums, set_noise, slots_of
+from resperturb.perturbation.junctions import Junction, all_sums, junctions, set_noise, slots_of
 from resperturb.perturbation.presence import MARK, Mark, StrategyNoise, check_presence, networks_of, noises_of
 from resperturb.perturbation.state_dicts import StateDictMark
 from resperturb.perturbation.strategy import STRATEGIES, Strategy, strategy_to_dict
 from resperturb.perturbation.sums import unreadable_modules
 
 SCHEMA = 1
+log = logging.getLogger(__name__)
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -67,6 +71,14 @@ def perturb(
     set_noise(chosen, StrategyNoise(strategy, source))
     strategy.install(networks, source)
     setattr(inner, MARK, Mark(strategy, source, len(chosen)))
+    log.info(
+        "%s: noise (%s) at %d of %d junctions%s",
+        type(inner).__name__,
+        strategy.describe(),
+        len([junction for junction in chosen if junction.live]),
+        len(junctions(inner)),
+        "" if targets is None else f", chosen by targets={targets!r}",
+    )
     inner.register_state_dict_post_hook(StateDictMark(strategy))  # type: ignore[no-untyped-call]
     for junction in chosen:
         if isinstance(junction.module, nn.TransformerEncoderLayer):
@@ -90,11 +102,11 @@ def _check_types(model: Any, strategy: Any) -> None:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside ``torch.compile`` and data parallelism, whose names are the user's own."""
+    """The model inside ``torch.compile``, data parallelism and averaging, whose names are the user's own."""
     while True:
         if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
-        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel | AveragedModel):
             model = model.module
         else:
             return model
@@ -120,6 +132,8 @@ def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junct
             impossible = ", ".join(junction.name for junction in live if junction not in possible)
             choice = ", or say with targets=[...] which of the others are to be perturbed" if possible else ""
             advice = f"Write {impossible} as x + f(x) in a method of the module{choice}."
+        if line := _targets_line(live):
+            advice += f" For those that are understood, and no other:\n  targets={line}"
         raise UsageError(
             f"{type(model).__name__} has sums that look residual and are not understood:\n{_listed(unclear)}\n"
             f"Understood: {understood}.\n{advice}"
@@ -138,13 +152,26 @@ def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junct
     return [junction for junction in seen if not junction.problem]
 
 
+def _targets_line(live: Sequence[Junction]) -> str:
+    """The targets that take all junctions that are understood and nothing else, in few words."""
+    unclear = [junction for junction in live if junction.problem]
+    targets: dict[str, None] = {}
+    for junction in live:
+        if not junction.problem:
+            pattern = re.sub(r"\d+", "*", junction.name)
+            targets[junction.name if any(_matches(other, pattern) for other in unclear) else pattern] = None
+    return str(list(targets)) if targets else ""
+
+
+def _matches(junction: Junction, target: str) -> bool:
+    return fnmatchcase(junction.name, target) or fnmatchcase(junction.name.partition(":")[0], target)
+
+
 def _targeted(live: list[Junction], targets: list[Any]) -> list[Junction]:
     chosen: dict[int, Junction] = {}
     for target in targets:
         exact = [j for j in live if j.name == target]
-        matching = exact or [
-            j for j in live if fnmatchcase(j.name, str(target)) or fnmatchcase(j.name.partition(":")[0], str(target))
-        ]
+        matching = exact or [j for j in live if _matches(j, str(target))]
         if not matching:
             names = ", ".join(junction.name for junction in live) or "none"
             raise UsageError(f"no junction matches the target {target!r}; there are: {names}.")

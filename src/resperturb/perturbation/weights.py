@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import SEAL, sealed, write_bytes
@@ -23,6 +24,7 @@ from resperturb.perturbation.junctions import junctions
 from resperturb.perturbation.perturb import SCHEMA, describe, perturb, strategy_of, unwrapped
 from resperturb.perturbation.strategy import Strategy, strategy_from_dict
 
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
 METADATA_KEY = "resperturb"
 SHOWN = 5
 
@@ -32,7 +34,8 @@ M = TypeVar("M", bound=nn.Module)
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Write the weights of ``model`` and what perturbs it to ``path``, whole or not at all.
 
-    A model that is compiled or data-parallel is saved under the names of the model inside.
+    A model that is compiled, data-parallel or averaged (``AveragedModel``) is saved under the names of the model
+    inside. One whose weights are spread over processes, or that another wrapper keeps under other names, is refused.
 
     >>> import tempfile, resperturb as rp
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -44,9 +47,28 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     if path.is_dir():
         raise UsageError(f"cannot save to {path}: it is a folder; name a file in it.")
     model = unwrapped(model)
+    _check_whole(model)
     # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
     metadata = {METADATA_KEY: json.dumps({**describe(model), "checksum": SEAL}, sort_keys=True)}
     write_bytes(path, sealed(to_bytes(_tensors(model), metadata)))
+
+
+def _check_whole(model: nn.Module) -> None:
+    """Refuse a model whose state is not its own weights under its own names."""
+    sharded = [name for name, value in model.named_parameters() if type(value.data) is not Tensor]
+    if sharded:
+        raise UsageError(
+            f"{sharded[0]} is a {type(model.get_parameter(sharded[0]).data).__name__}, spread over processes or "
+            "replaced; gather the whole model first, and save that."
+        )
+    if "_fsdp_wrapped_module" in dict(model.named_children()):
+        raise UsageError("the model is sharded by FSDP; gather its whole state into a plain model, and save that.")
+    for name, module in model.named_modules():
+        if isinstance(module, _WRAPPERS):
+            raise UsageError(
+                f"{name!r} in {type(model).__name__} is a {type(module).__name__}, under whose names no plain model "
+                "would find its weights; save the network inside."
+            )
 
 
 def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], override: Strategy | None = None) -> M:

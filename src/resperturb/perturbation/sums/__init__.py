@@ -1,21 +1,26 @@
 """Find the residual sums in other people's networks: which addition is ``x + F(x)``, and which side of it is ``x``.
 
-The ``forward`` of every module is read, not run: each value in it is followed to the tensors that it derives from. A
-sum is residual if both sides derive from one tensor, one side plainly or by a projection, and the other through a
-branch of layers. Position embeddings and masks are no functions of what they are added to, so their sums are not.
-Sums that look residual and are not understood are reported too, so that nobody takes them for perturbed.
+The ``forward`` of every module is read, not run: each value in it is followed to the tensors that it derives from
+(:mod:`.reader`), and :mod:`.rules` decide by that. Sums that look residual and are not understood are reported too,
+so that nobody takes them for perturbed. Networks of this package say by themselves where their junctions are, and are
+not read. What was read of a network is kept for the next one that is built of the same classes in the same way.
 """
 
 from dataclasses import replace
 
 from torch import nn
 
+from resperturb.perturbation.sums.likeness import likeness
 from resperturb.perturbation.sums.reader import Found, Reader, is_torch
 from resperturb.perturbation.sums.rewrite import class_of
+from resperturb.perturbation.sums.rules import Side
 from resperturb.perturbation.sums.source import plain_function, source_of
-from resperturb.perturbation.sums.verdict import Side
 
 __all__ = ["Found", "Side", "find_sums", "unreadable_modules"]
+
+MOST_KEPT = 256
+_known: dict[object, list[tuple[int, Found]]] = {}
+_nobody = nn.Module()
 
 
 def unreadable_modules(model: nn.Module) -> list[nn.Module]:
@@ -37,8 +42,16 @@ def _can_be_read(module: nn.Module) -> bool:
 
 def _is_to_be_read(module: nn.Module) -> bool:
     """Whether a module is somebody's own; what torch defines has no junctions, except for its transformers."""
+    if says_its_junctions(module):
+        return False
     own = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
     return own or not is_torch(class_of(module).forward)
+
+
+def says_its_junctions(module: nn.Module) -> bool:
+    """Whether a module is of this package, or written for it, so that its junctions are where it calls ``join``."""
+    kinds = class_of(module).__mro__
+    return kinds[0].__module__.startswith("resperturb.") or any(kind.__name__ == "HasJunction" for kind in kinds)
 
 
 def find_sums(model: nn.Module) -> list[Found]:
@@ -47,17 +60,38 @@ def find_sums(model: nn.Module) -> list[Found]:
     >>> find_sums(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     []
     """
+    modules = list(model.modules())
+    if not any(_is_to_be_read(module) for module in modules):
+        return []
+    key = likeness(model)
+    if key is None:
+        return _read(model)
+    if key not in _known:
+        positions = {id(module): position for position, module in enumerate(modules)}
+        if len(_known) >= MOST_KEPT:
+            _known.clear()
+        _known[key] = [(positions[id(found.module)], replace(found, module=_nobody)) for found in _read(model)]
+    return [replace(found, module=modules[position]) for position, found in _known[key]]
+
+
+def _read(model: nn.Module) -> list[Found]:
     order = {id(module): position for position, module in enumerate(model.modules())}
     reader = Reader()
-    for module in reversed(
-        list(model.modules())
-    ):  # what is inside first: it is looked up when what is around is read
+    for module in reversed(list(model.modules())):  # what is inside first: what is around looks it up
         if _is_to_be_read(module):
             try:
                 reader.read(module)
             except Exception as error:  # an odd program must not be taken for one without sums
                 reader.failed(module, error)
     sums = [_best(readings) for readings in reader.found.values()]
+    known = {found.key for found in sums}
+    for found in reader.handed_in:
+        # A list of blocks is read by one block of each class, so that one followed call stands for all of the class.
+        if found is None or found.module is model or class_of(found.module) in reader.followed:
+            continue
+        if found.key not in known:
+            sums.append(found)
+            known.add(found.key)
     return sorted(
         (found for found in sums if id(found.module) in order),
         key=lambda found: (order[id(found.module)], found.line, found.index or 0),

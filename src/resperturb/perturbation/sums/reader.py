@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from resperturb.perturbation.sums.rewrite import class_of
+from resperturb.perturbation.sums.rules import Side, Verdict, handed_in, judge
 from resperturb.perturbation.sums.source import Source, plain_function, source_of
 from resperturb.perturbation.sums.values import (
     BRANCH,
@@ -30,7 +31,6 @@ from resperturb.perturbation.sums.values import (
     unchanged,
     weighted,
 )
-from resperturb.perturbation.sums.verdict import Side, judge
 
 DEEPEST = 16
 DEEPEST_FUNCTION = 6
@@ -50,7 +50,8 @@ _STEPS: dict[str, Step] = {
             activated,
             "relu relu_ relu6 gelu silu sigmoid tanh softmax log_softmax leaky_relu elu selu celu mish prelu",
         ),
-        (activated, "hardswish hardsigmoid hardtanh softplus glu exp"),
+        (activated, "hardswish hardsigmoid hardtanh softplus softsign softshrink hardshrink threshold rrelu glu"),
+        (activated, "logsigmoid exp log sin cos erf abs sqrt square pow clamp clamp_ clamp_min clip maximum"),
     )
     for name in names.split()
 }
@@ -90,6 +91,11 @@ class Found:
     live: bool
     reason: str = ""
 
+    @property
+    def key(self) -> tuple[int, type, str, int, str]:
+        """What tells it from others."""
+        return id(self.module), self.owner, self.method, self.line, self.text
+
 
 @dataclass(frozen=True)
 class _Scope:
@@ -117,8 +123,10 @@ class Reader:
         self.found: dict[tuple[int, type, str, int, str], list[Found]] = {}
         self.depth = 0
         self.live = True
-        self.unrelated = False
+        self.alone = False  # reading a module by itself, with arguments that nothing is known of
         self.module: nn.Module | None = None  # whose method is being read
+        self.followed: set[type] = set()  # the classes of modules that were read through a call of them
+        self.handed_in: list[Found | None] = []
         self._effects: dict[Any, Path | None] = {}
 
     def read(self, module: nn.Module) -> None:
@@ -127,16 +135,16 @@ class Reader:
         if function is not None and source_of(function) is not None:
             names = list(inspect.signature(function).parameters)[1:]
             arguments = {name: Value({next(self.tensors): Path()}, name=name) for name in names}
-            self.unrelated = True
+            self.alone = True
             self.call_method(module, function, [], arguments)
-            self.unrelated = False
+            self.alone = False
 
     def failed(self, module: nn.Module, error: Exception) -> None:
         """Note that a module could not be read to its end."""
         problem = f"reading it failed with {type(error).__name__}: {error}"
         found = Found(module, type(None), "forward", None, 0, "forward", None, problem, (), True)
         self.found[(id(module), type(None), "forward", 0, "forward")] = [found]
-        self.depth, self.live, self.unrelated, self.module = 0, True, False, None
+        self.depth, self.live, self.alone, self.module = 0, True, False, None
 
     def call(self, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Value | None:
         """Follow a call; None if nothing is known of what it does."""
@@ -201,9 +209,10 @@ class Reader:
             }
             arguments = [value for where, value in inputs.items() if isinstance(where, int)]
             keywords = {where: value for where, value in inputs.items() if isinstance(where, str)}
-            unrelated, self.unrelated = self.unrelated, False
+            alone, self.alone = self.alone, False
+            self.followed.add(class_of(module))
             effect = self._pass(module, arguments, keywords).paths.get(tensor)
-            self.unrelated = unrelated
+            self.alone = alone
             # From outside, what a module multiplies within itself is a branch like others.
             self._effects[key] = effect and Path(min(effect.least, BRANCH), min(effect.most, BRANCH))
         return self._effects[key]
@@ -255,26 +264,49 @@ class Reader:
             self.depth -= 1
             self.module = caller
 
-    def note(self, left: Value, right: Value, node: ast.expr | ast.stmt, frame: "_Frame", quirk: str) -> None:
+    def note(
+        self, left: Value, right: Value, node: ast.expr | ast.stmt, frame: "_Frame", quirk: str, unsure: bool
+    ) -> None:
         """Judge an addition and keep what comes out."""
-        verdict = judge(left, right, self.unrelated)
-        if verdict is None or (quirk == DIFFERENCE and not verdict.has_layers):
+        verdict = judge(left, right)
+        if unsure:
+            verdict = Verdict(None, "", "it is not known which entries of a dict these are", frozenset())
+        if verdict is None and self.alone and not left.paths.keys() & right.paths.keys():
+            if handed_in(left, right) and frame.scope.module is not None:
+                problem = "its sides come from a caller that could not be followed"
+                self.handed_in.append(self.make(node, frame, Verdict(None, "", problem, frozenset()), quirk))
             return
+        if verdict is None or (quirk == DIFFERENCE and not verdict.is_nonlinear):
+            return
+        found = self.make(node, frame, verdict, quirk)
+        if found is not None:
+            self.found.setdefault(found.key, []).append(found)
+
+    def make(self, node: ast.expr | ast.stmt, frame: "_Frame", verdict: Verdict, quirk: str) -> Found | None:
+        """Say where a sum is; None if that is in no module."""
         scope = frame.scope
         module, owner, problem = scope.module, scope.owner, verdict.problem or quirk
         if module is None or owner is None:
             # What a function of tensors alone adds up counts only if it is clearly residual: most are attentions.
             module, owner = frame.nearest_module(), type(None)
-            if module is None and not problem:
+            if module is None and not problem and verdict.is_nonlinear:
                 module = self.module
             problem = problem or f"it is in {scope.source.function.__qualname__}(), not in a method of a module"
         if module is None:
-            return
-        branch = tuple(sorted(name for whose, name in verdict.branch if whose == id(module)))
-        index = None if quirk or owner is type(None) else scope.source.addition_index(node)
-        method, text = _definition(class_of(module), scope.source)[1], ast.unparse(node)
-        found = Found(module, owner, method, index, node.lineno, text, verdict.shortcut, problem, branch, self.live)
-        self.found.setdefault((id(module), owner, method, node.lineno, text), []).append(found)
+            return None
+        return Found(
+            module,
+            owner,
+            _definition(class_of(module), scope.source)[1],
+            None if quirk or owner is type(None) else scope.source.addition_index(node),
+            node.lineno,
+            ast.unparse(node),
+            verdict.shortcut,
+            problem,
+            tuple(sorted(name for whose, name in verdict.branch if whose == id(module))),
+            self.live,
+            verdict.reason,
+        )
 
 
 class _Frame:
@@ -378,7 +410,12 @@ class _Frame:
         if isinstance(target, ast.Name):
             self.names[target.id] = value if value.name else replace(value, name=target.id)
         elif isinstance(target, ast.Subscript):
+            before = self.value(target.value)
             self.merge(target.value, value)
+            if isinstance(target.slice, ast.Constant) and before.is_dict:
+                where = ast.unparse(target.value)
+                entries = {**(before.entries or {}), target.slice.value: value}
+                self.names[where] = replace(self.names[where], entries=entries)
         elif isinstance(target, ast.Attribute):
             self.names[ast.unparse(target)] = value
         elif isinstance(target, ast.Tuple | ast.List):
@@ -395,7 +432,9 @@ class _Frame:
         before = self.value(target)
         merged = mixed([before, value])
         item = either([inner for inner in (before.item, value) if inner is not None])
-        self.names[where] = replace(merged, item=item, is_sequence=before.is_sequence, name=before.name)
+        self.names[where] = replace(
+            merged, item=item, is_sequence=before.is_sequence, name=before.name, is_dict=before.is_dict
+        )
 
     # Expressions
 
@@ -427,6 +466,10 @@ class _Frame:
                 return _element(
                     self.value(node.value), node.slice.value if isinstance(node.slice, ast.Constant) else None
                 )
+            case ast.Dict():
+                inside = [(key, self.value(value)) for key, value in zip(node.keys, node.values, strict=True)]
+                named = {key.value: value for key, value in inside if isinstance(key, ast.Constant)}
+                return self.dictionary(named, [value for _, value in inside])
             case ast.Tuple() | ast.List():
                 parts = tuple(self.value(element) for element in node.elts)
                 return replace(mixed(parts), parts=parts, item=either(parts), is_sequence=True)
@@ -442,6 +485,10 @@ class _Frame:
                 self.assign(node.target, value := self.value(node.value))
                 return value
         return mixed([self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
+
+    def dictionary(self, entries: Mapping[Any, Value], values: Sequence[Value]) -> Value:
+        """A dict with these entries under keys that are written out, and these values in all."""
+        return replace(mixed(values), item=either(values), entries=dict(entries), is_dict=True)
 
     def attribute(self, value: Value, name: str) -> Value:
         private = name.startswith("__") and not name.endswith("__") and self.scope.owner is not None
@@ -476,7 +523,8 @@ class _Frame:
         total = mixed([left, right])
         if left.is_sequence or right.is_sequence:  # tuples and lists are joined by +, too
             return replace(total, is_sequence=True)
-        self.reader.note(left, right, node, self, quirk)
+        unsure = (left.is_unsure or right.is_unsure) and bool(left.paths.keys() & right.paths.keys())
+        self.reader.note(left, right, node, self, quirk, unsure)
         return Value({**total.paths, next(self.reader.tensors): Path()}) if total.paths else NOTHING
 
     def called(self, node: ast.Call) -> Value:
@@ -501,9 +549,10 @@ class _Frame:
                 return self.iterator(builtin, arguments)
             if builtin == "getattr" and arguments:
                 return self.got(node, arguments[0])
-            if builtin == "sum" and arguments and len(arguments[0].parts or ()) == 2:
-                first, second = arguments[0].parts or ()
-                return self.added(first, second, node, "it is a call of sum()")
+            if builtin == "dict" and not arguments and not spread:
+                return self.dictionary(keywords, list(keywords.values()))
+            if builtin == "sum" and arguments and arguments[0].parts:
+                return self.total(arguments[0].parts, node, "it is a call of sum()")
         results = []
         for target in _representatives(function.objects):
             result = self.reader.call(target, arguments, keywords)
@@ -523,6 +572,13 @@ class _Frame:
             for argument in arguments:
                 self.merge(node.func.value, argument)
             return NOTHING
+        if base.entries is not None and method in ("get", "pop", "setdefault") and node.args:
+            key = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            return _element(base, key)
+        of_torch = any(isinstance(thing, ModuleType) and thing.__name__ == "torch" for thing in base.objects)
+        operands = list(arguments) if of_torch else [base, *arguments]
+        if (of_torch or (base.paths and not base.objects)) and (result := self.fused(node, method, operands)):
+            return result
         if method.startswith("add") and len(arguments) == 2:
             if any(isinstance(thing, ModuleType) and thing.__name__ == "torch" for thing in base.objects):
                 quirk = "" if method == "add" and "out" not in keywords else f"it is a call of torch.{method}"
@@ -539,6 +595,31 @@ class _Frame:
                 self.names[node.func.value.id] = result  # it changed in place
             return result
         return None
+
+    def fused(self, node: ast.Call, method: str, operands: Sequence[Value]) -> Value | None:
+        """Read what adds or stacks without a plus; None if this is not such a call."""
+        quirk = f"it is a call of {method}()"
+        if method in ("stack", "cat", "concat") and operands:
+            parts = operands[0].parts
+            return replace(mixed(operands), stacked=parts, name=method) if parts and len(parts) > 1 else None
+        if method in ("sum", "mean") and operands and operands[0].stacked and operands[0].name != "cat":
+            return self.total(operands[0].stacked, node, f"it is a {method} of stacked tensors")
+        if method in ("view", "reshape", "unflatten") and operands and operands[0].stacked:
+            return replace(mixed(operands), stacked=operands[0].stacked, name="stack")
+        if method.rstrip("_") in ("addcmul", "addcdiv") and len(operands) >= 3:
+            return self.added(operands[0], product(operands[1], operands[2]), node, quirk)
+        if method.rstrip("_") == "lerp" and len(operands) >= 2:
+            return self.added(operands[0], operands[1], node, quirk)
+        if method.rstrip("_") in ("index_add", "scatter_add") and len(operands) >= 4:
+            return self.added(operands[0], operands[3], node, quirk)
+        return None
+
+    def total(self, parts: Sequence[Value], node: ast.Call, quirk: str) -> Value:
+        """Read the sum of several values, one after the other."""
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.added(total, part, node, quirk)
+        return total
 
     def tensor_method(
         self, node: ast.Call, method: str, base: Value, arguments: Sequence[Value], keywords: Mapping[str, Value]
@@ -687,6 +768,9 @@ def _attributes(thing: Any, name: str) -> Iterator[Any]:
 
 def _element(value: Value, where: Any) -> Value:
     """An element of a value: the one at ``where`` if that is known, or any."""
+    if value.is_dict:
+        known = value.entries is not None and where is not None and where in value.entries
+        return value.entries[where] if known else Value(value.paths, is_unsure=True)  # type: ignore[index]
     parts = value.parts
     if parts is not None and isinstance(where, int) and -len(parts) <= where < len(parts):
         return parts[where]

@@ -17,8 +17,8 @@ from typing import Any
 
 from torch import nn
 
+from resperturb.perturbation.sums.rules import Side
 from resperturb.perturbation.sums.source import Source, additions, find_function, plain_function, source_of
-from resperturb.perturbation.sums.verdict import Side
 
 JUNCTION_SUM = "_junction_sum"
 

@@ -6,8 +6,9 @@ from typing import Any
 
 # How much happened between a tensor and a value that derives from it: reshaping, dropout and scaling do not count
 # (PLAIN); normalisation and pooling change little (LIGHT); one weighted layer without an activation is how shortcuts
-# change their shape (PROJECTION); more is a BRANCH; a product of two functions of it is a gate, or attention (MIXED).
-PLAIN, LIGHT, PROJECTION, BRANCH, MIXED = range(5)
+# change their shape (PROJECTION), seldom several (LINEAR); more is a BRANCH; an elementwise product of two functions
+# of it is GATED, a matrix product of two is attention (PRODUCT), until a weighted layer makes a branch of both.
+PLAIN, LIGHT, PROJECTION, LINEAR, BRANCH, GATED, PRODUCT = range(7)
 
 Step = Callable[[int], int]
 
@@ -25,10 +26,10 @@ def lightly_changed(level: int) -> int:
 def weighted(level: int) -> int:
     """The step of one weighted layer.
 
-    >>> [weighted(level) for level in (PLAIN, LIGHT, PROJECTION, MIXED)] == [PROJECTION, PROJECTION, BRANCH, MIXED]
-    True
+    >>> weighted(LIGHT) == PROJECTION, weighted(PROJECTION) == LINEAR, weighted(BRANCH) == weighted(PRODUCT) == BRANCH
+    (True, True, True)
     """
-    return PROJECTION if level < PROJECTION else max(level, BRANCH)
+    return PROJECTION if level < PROJECTION else min(max(level, LINEAR), BRANCH)
 
 
 def activated(level: int) -> int:
@@ -38,12 +39,12 @@ def activated(level: int) -> int:
 
 def transformed(level: int) -> int:
     """The step of something with weights that cannot be looked into."""
-    return max(level, BRANCH)
+    return BRANCH
 
 
 def multiplied(level: int) -> int:
-    """The step of a product of tensors."""
-    return MIXED
+    """The step of a matrix product of tensors."""
+    return PRODUCT
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,11 @@ class Path:
 
 @dataclass(frozen=True)
 class Value:
-    """The tensors in a value (by number), the Python objects it may be, its parts, and what iterating it gives."""
+    """The tensors in a value (by number), the Python objects it may be, its parts, and what iterating it gives.
+
+    ``entries`` are those of a dict whose keys are written out, ``stacked`` the tensors that were stacked to one;
+    ``is_unsure`` is an entry of a dict under a key that is not known.
+    """
 
     paths: Mapping[int, Path] = field(default_factory=dict)
     objects: tuple[Any, ...] = ()
@@ -68,6 +73,10 @@ class Value:
     item: "Value | None" = None
     is_sequence: bool = False
     name: str = ""
+    entries: "Mapping[Any, Value] | None" = None
+    stacked: "tuple[Value, ...] | None" = None
+    is_dict: bool = False
+    is_unsure: bool = False
 
 
 NOTHING = Value()
@@ -96,7 +105,16 @@ def either(values: Iterable[Value]) -> Value:
         either(items) if items else None,
         any(value.is_sequence for value in values),
         names.pop() if len(names) == 1 else "",
+        _either_entries(values),
+        next((value.stacked for value in values if value.stacked is not None), None),
+        any(value.is_dict for value in values),
+        any(value.is_unsure for value in values),
     )
+
+
+def _either_entries(values: list[Value]) -> Mapping[Any, Value] | None:
+    entries = [value.entries for value in values if value.entries is not None]
+    return {key: either(e[key] for e in entries if key in e) for e in entries for key in e} if entries else None
 
 
 def mixed(values: Iterable[Value], step: Step = unchanged) -> Value:
@@ -113,5 +131,9 @@ def product(left: Value, right: Value) -> Value:
     """Scaling by what is no function of the same tensor leaves a shortcut plain; a gate does not."""
     shared = left.paths.keys() & right.paths.keys()
     paths = mixed([left, right]).paths
-    gated = {t: replace(p, least=MIXED, most=MIXED) for t, p in paths.items() if t in shared and p.most > PLAIN}
+    gated = {
+        t: replace(p, least=max(p.least, GATED), most=max(p.most, GATED))
+        for t, p in paths.items()
+        if t in shared and p.most > PLAIN
+    }
     return Value({**paths, **gated})
