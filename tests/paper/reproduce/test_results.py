@@ -38,6 +38,15 @@ def test_rows_of_two_presets_stand_in_one_result_and_the_better_is_shown(tmp_pat
     assert [(r.key, r.preset) for r in kept(tmp_path).shown] == [("non-private", "paper"), ("gamma-4.5", "cpu")]
 
 
+def test_a_row_that_is_not_attacked_yet_does_not_hide_one_that_is(tmp_path: Path) -> None:
+    results.save(tmp_path, table("cpu"))
+    better = table("paper")
+    measured = replace(better.rows[0].measured, auc=None)
+    results.save(tmp_path, replace(better, rows=(replace(better.rows[0], measured=measured),)))
+    assert [r.preset for r in kept(tmp_path).rows] == ["cpu", "paper"]
+    assert [r.preset for r in kept(tmp_path).shown] == ["cpu"]
+
+
 def test_claims_compare_rows_of_one_preset_only(tmp_path: Path) -> None:
     keys = ("non-private", "gamma-4.5")
     results.save(tmp_path, result("cifar10-table", *(row("cifar10-table", k, seeds=3) for k in keys)))
