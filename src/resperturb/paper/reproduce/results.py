@@ -340,7 +340,7 @@ def made_now(preset: Preset, data: Sequence[DataUsed] = (), trainings: int = 0, 
 
 
 def at_best(rows: Iterable[Row], data: str, key: str) -> Row:
-    """The row at the best preset at which it was trained and attacked; one that was not, only if there is no other."""
+    """The row at the best preset at which it was trained and attacked; one that was not, if there is no other."""
     found = [row for row in rows if (row.data, row.key) == (data, key)]
     return max(found, key=lambda row: (bool(row.seeds), row.measured.auc is not None, PRESETS[row.preset].rank))
 
