@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-
 from resperturb.audits.outcome import roc_points
+
 from resperturb.report.collect import ReportedRun
 from resperturb.report.demo import run_demo
 from resperturb.report.figures import GREY, PAGE, PALETTE, paper_style, save_figure

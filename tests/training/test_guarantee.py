@@ -72,3 +72,15 @@ def test_noise_that_follows_from_a_seed_proves_nothing(tmp_path: Path, recipe: d
     assert found.claimed_epsilon == math.inf
     assert "--seeded-noise" in found.words
     assert run_guarantee(finished(tmp_path, secret_config(**recipe)), DELTA).claimed_epsilon < math.inf
+
+
+def test_what_the_generator_cuts_off_is_counted_in_delta_or_said(tmp_path: Path) -> None:
+    quiet = run_guarantee(finished(tmp_path, secret_config(perturbation={"name": "additive", "gamma": 1.0})), DELTA)
+    assert any("to the end of its tails" in a.statement for a in quiet.assumptions)
+    loud = secret_config(perturbation={"name": "additive", "gamma": 300.0})
+    found = run_guarantee(finished(tmp_path, loud), DELTA)
+    assert found.delta == DELTA
+    assert 1 < found.epsilon < 20
+    assert not any("to the end of its tails" in a.statement for a in found.assumptions)
+    exact = epsilon_for_delta(DELTA, 2 * 56 * math.sqrt(3) / 150)
+    assert exact <= found.epsilon < exact * 1.01

@@ -36,6 +36,7 @@ def run_guarantee(run: Run, delta: float) -> Guarantee:
         records=result.records,
         input_radius=config.input_radius(result.channels, height, width),
         networks=parse_name(config.model).networks,
+        input_numbers=result.channels * height * width,
     )
     proven = config.strategy.guarantee(facts, delta)
     if proven.epsilon == math.inf:
