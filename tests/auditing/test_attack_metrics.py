@@ -102,3 +102,18 @@ def test_extremes_have_intervals_too(ins: list[float], outs: list[float]) -> Non
     found = attack_metrics(ins, outs)
     assert 0 <= found.auc_interval.low <= found.auc <= found.auc_interval.high <= 1
     assert found.auc_interval.low < found.auc_interval.high
+
+
+def test_an_attack_that_is_never_wrong_is_a_leak_and_its_interval_is_exact() -> None:
+    found = attack_metrics(np.arange(50) + 50.0, np.arange(50.0))
+    assert found.auc == 1.0
+    # All of 50 independent pairs are ordered alike.
+    assert found.auc_interval == pytest.approx((0.025 ** (1 / 50), 1.0))
+    assert found.shows_leak(tests=100)
+    by_group = attack_metrics(
+        np.arange(50) + 50.0, np.arange(50.0), member_groups=np.arange(50) // 5, nonmember_groups=np.arange(50)
+    )
+    assert by_group.auc_interval.low == pytest.approx(0.025 ** (1 / 10))
+    assert attack_metrics(np.arange(50.0), np.arange(50) + 50.0).auc_interval == pytest.approx(
+        (0, 1 - 0.025 ** (1 / 50))
+    )

@@ -35,9 +35,10 @@ class AttackMetrics:
     """What an attack finds among so many members and non-members.
 
     ``auc_interval`` follows DeLong et al. (1988) on the logit scale; with groups (all records of one person) it
-    counts groups, after Obuchowski (1997). ``p_value`` is how often a model that knows nothing of its members would
-    be attacked as well: a one-sided rank test, or a test of the groups' mean ranks. ``balanced_accuracy`` is that of
-    the best threshold in hindsight unless the attack has a threshold of its own.
+    counts groups, after Obuchowski (1997); it is exact where all members score above all others. ``p_value`` is
+    how often a model that knows nothing of its members would be attacked as well: a one-sided rank test, or a
+    test of the groups' mean ranks. ``balanced_accuracy`` is that of the best threshold in hindsight unless the
+    attack has a threshold of its own.
     """
 
     auc: float
@@ -103,6 +104,7 @@ def attack_metrics(
     ins, outs = check_scores(members, nonmembers)
     area = auc(ins, outs)
     groups = None
+    independent = ins.size, outs.size
     if member_groups is None or nonmember_groups is None:
         variance = _delong_variance(ins, outs, np.arange(ins.size), np.arange(outs.size))
         p_value = _rank_test(ins, outs)
@@ -110,10 +112,11 @@ def attack_metrics(
         own, other = np.asarray(member_groups), np.asarray(nonmember_groups)
         variance = _delong_variance(ins, outs, own, other)
         p_value = _group_test(ins, outs, own, other)
-        groups = len(np.unique(own)) + len(np.unique(other))
+        independent = len(np.unique(own)), len(np.unique(other))
+        groups = sum(independent)
     return AttackMetrics(
         auc=area,
-        auc_interval=_logit_interval(area, variance, ins.size, outs.size, confidence),
+        auc_interval=_area_interval(area, variance, *independent, confidence),
         p_value=p_value,
         balanced_accuracy=balanced_accuracy(ins, outs, threshold),
         tpr_at_fpr=tuple(_rates(ins, outs, rates, confidence)),
@@ -154,17 +157,20 @@ def _side(deviations: Scores, groups: Groups) -> float:
     return float((sums**2).sum()) * sums.size / max(sums.size - 1, 1)
 
 
-def _logit_interval(area: float, variance: float, members: int, nonmembers: int, confidence: float) -> Interval:
-    pairs = members * nonmembers
-    inner = float(np.clip(area, 0.5 / pairs, 1 - 0.5 / pairs))
+def _area_interval(area: float, variance: float, members: int, nonmembers: int, confidence: float) -> Interval:
+    """The interval of an AUC, from its variance on the logit scale; members and non-members are counted in groups."""
+    if area in (0.0, 1.0):
+        # The two sides do not overlap, and the variance is 0. Of as many pairs of a member and a non-member as can be
+        # formed without using one twice, which are independent, all are ordered alike: a binomial that is exact.
+        pairs = min(members, nonmembers)
+        return binomial_interval(round(area * pairs), pairs, confidence)
     if variance <= 0:
-        # All scores tie, or all members lie above all others: the variance that Hanley and McNeil (1982) expect.
-        q1, q2 = inner / (2 - inner), 2 * inner * inner / (1 + inner)
-        variance = inner * (1 - inner) + (members - 1) * (q1 - inner**2) + (nonmembers - 1) * (q2 - inner**2)
-        variance /= pairs
-    spread = float(ndtri(0.5 + confidence / 2)) * np.sqrt(variance) / (inner * (1 - inner))
-    low, high = expit(logit(inner) - spread), expit(logit(inner) + spread)
-    return Interval(min(float(low), area), max(float(high), area))
+        # All scores tie: the variance that Hanley and McNeil (1982) expect.
+        q1, q2 = area / (2 - area), 2 * area * area / (1 + area)
+        variance = area * (1 - area) + (members - 1) * (q1 - area**2) + (nonmembers - 1) * (q2 - area**2)
+        variance /= members * nonmembers
+    spread = float(ndtri(0.5 + confidence / 2)) * np.sqrt(variance) / (area * (1 - area))
+    return Interval(float(expit(logit(area) - spread)), float(expit(logit(area) + spread)))
 
 
 def _rank_test(ins: Scores, outs: Scores) -> float:
