@@ -20,6 +20,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "audit",
     "audit_poison",
     "audit_scores",
+    "gate",
     "budget",
     "check",
 )

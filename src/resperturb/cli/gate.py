@@ -1,0 +1,87 @@
+"""``resperturb gate``: may this model pass, by a policy of one's own? For build servers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from resperturb.cli.output import JsonOption, emit
+
+if TYPE_CHECKING:
+    from resperturb.report.gate import Decision
+
+HELP = """
+Hold the audit of a run, or of somebody's own training, against a policy. The exit code is 0 if the policy is met, 1
+if it is not, and 2 if that cannot be known: too little evidence is not a pass.
+
+`--init` writes a policy with comments, to `policy.yaml` or to the file that is named instead of a folder. Without
+`--policy` that one is used.
+
+Example: `resperturb gate runs/private --policy policy.yaml`
+"""
+
+COLOURS = {"met": "green", "failed": "bold red", "unknown": "yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("gate", help=HELP)(gate)
+
+
+def gate(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of a run or of an audit; with --init, the file to write.")
+    ] = None,
+    policy: Annotated[Path | None, typer.Option(help="YAML file of limits and of the least evidence.")] = None,
+    init: Annotated[bool, typer.Option("--init", help="Write a policy with comments, and stop.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide, print and exit with the decision."""
+    from resperturb.errors import UsageError
+    from resperturb.report.collect import open_models
+    from resperturb.report.gate import decide
+    from resperturb.report.policy import default_policy, read_policy
+
+    if init:
+        _write(folder or Path("policy.yaml"), as_json)
+        return
+    if folder is None:
+        raise UsageError("name the folder of a run or of an audit.")
+    wanted = default_policy() if policy is None else read_policy(policy)
+    [model] = open_models([folder])
+    decision = decide(model.audit, model.guarantee, wanted)
+    payload = {
+        "folder": str(folder),
+        "policy": wanted.model_dump(),
+        "outcome": decision.outcome,
+        "words": decision.words,
+        "reasons": decision.reasons,
+        "tried": decision.tried,
+        "false_failure_rate": decision.false_failure_rate,
+        "checks": decision.checks,
+    }
+    emit(payload, as_json, lambda console: _show(console, decision))
+    raise typer.Exit(decision.exit_code)
+
+
+def _show(console: Any, decision: "Decision") -> None:
+    from rich.table import Table
+
+    from resperturb.cli.output import escaped
+
+    console.print(f"[{COLOURS[decision.outcome]}]{escaped(decision.words)}[/]")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for check in sorted(decision.checks, key=lambda check: ("failed", "unknown", "met").index(check.outcome)):
+        table.add_row(f"[{COLOURS[check.outcome]}]{check.outcome}[/]", escaped(check.sentence))
+    console.print(table)
+
+
+def _write(path: Path, as_json: bool) -> None:
+    from resperturb.errors import UsageError
+    from resperturb.files import write_bytes
+    from resperturb.report.policy import default_text
+
+    if path.exists():
+        raise UsageError(f"{path} exists and is not overwritten; name another file.")
+    write_bytes(path, default_text().encode())
+    emit({"policy": str(path)}, as_json, lambda console: console.print(f"Wrote {path}.", markup=False))

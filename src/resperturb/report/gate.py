@@ -1,0 +1,300 @@
+"""Is a policy met? Yes, no, or it cannot be known: too little evidence is not a pass."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scipy.special import expit, logit, ndtri
+from scipy.stats import hypergeom
+
+from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate
+from resperturb.auditing.intervals import Interval, binomial_interval
+from resperturb.auditing.metrics import can_be_seen
+from resperturb.audits.result import GROUP, RECORD, AuditResult
+from resperturb.privacy import Guarantee
+from resperturb.privacy.guarantee import number
+from resperturb.report.policy import Policy
+
+Outcome = Literal["met", "failed", "unknown"]
+
+EXIT_CODES: dict[Outcome, int] = {"met": 0, "failed": 1, "unknown": 2}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One demand of a policy: what came of it, and a sentence that says why."""
+
+    demand: str
+    outcome: Outcome
+    sentence: str
+    value: float | None = None
+    interval: Interval | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a policy is met, demand by demand.
+
+    ``tried`` says what the audit did, ``false_failure_rate`` how many of the models that show nothing would fail.
+    """
+
+    checks: tuple[Check, ...]
+    tried: str
+    false_failure_rate: float
+
+    @property
+    def outcome(self) -> Outcome:
+        """``failed`` if anything failed; ``met`` only if everything was met."""
+        found = {check.outcome for check in self.checks}
+        return "failed" if "failed" in found else "unknown" if "unknown" in found else "met"
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the policy is met, 1 if it is not, 2 if it cannot be known."""
+        return EXIT_CODES[self.outcome]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The sentences that decided: of what failed, or else of what cannot be known, or else of all."""
+        return tuple(check.sentence for check in self.checks if check.outcome == self.outcome)
+
+    @property
+    def words(self) -> str:
+        """The decision in a sentence."""
+        return {
+            "met": f"The policy is met by what was tried: {self.tried}. A stronger attack may still find more.",
+            "failed": f"The policy is not met. Tried: {self.tried}.",
+            "unknown": f"Whether the policy is met cannot be known. Tried: {self.tried}.",
+        }[self.outcome]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one attack found among one kind of candidate: its AUC, or its true positive rate at ``fpr``."""
+
+    attack: str
+    kind: str
+    metrics: AttackMetrics
+    confidence: float
+    fpr: float | None = None
+
+    @property
+    def value(self) -> float:
+        return self.metrics.auc if self.fpr is None else self._rate.tpr
+
+    @property
+    def interval(self) -> Interval:
+        if self.fpr is None:
+            return self.metrics.auc_interval
+        hits, members, _ = self._counts
+        return binomial_interval(hits, members, self.confidence)
+
+    @property
+    def p_value(self) -> float:
+        """How often a model that shows nothing is attacked as well."""
+        if self.fpr is None:
+            return self.metrics.p_value
+        # So many members stand above all but the few non-members that may be accepted: of the candidates with the
+        # highest scores, in an order that is chance alone, no more than these few are non-members.
+        hits, members, nonmembers = self._counts
+        accepted = math.floor(self.fpr * nonmembers + 1e-9)
+        return float(hypergeom.cdf(accepted, members + nonmembers, nonmembers, hits + accepted))
+
+    def low(self, level: float) -> float:
+        """The limit below which the true value lies with a probability of at most ``level``."""
+        if self.fpr is not None:
+            hits, members, _ = self._counts
+            return binomial_interval(hits, members, 1 - 2 * level).low
+        area, low, tail = self.metrics.auc, self.metrics.auc_interval.low, (1 - self.confidence) / 2
+        if area in (0.0, 1.0):
+            return area * float(low ** (math.log(level) / math.log(tail)))
+        # The interval is symmetric on the logit scale; there it is widened to the wanted level.
+        error = (logit(low) - logit(area)) / ndtri(tail)
+        return float(expit(logit(area) + ndtri(level) * error))
+
+    @property
+    def _rate(self) -> TruePositiveRate:
+        rate = self.metrics.at_fpr(self.fpr or 0.0)
+        assert rate is not None  # _rates() leaves those out
+        return rate
+
+    @property
+    def _counts(self) -> tuple[int, int, int]:
+        """Hits, members and non-members; of groups, as if all records of one were the same."""
+        metrics = self.metrics
+        share = 1.0 if metrics.groups is None else metrics.groups / (metrics.members + metrics.nonmembers)
+        members, nonmembers = (max(1, round(share * count)) for count in (metrics.members, metrics.nonmembers))
+        return round(self._rate.tpr * members), members, nonmembers
+
+
+def decide(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Decision:
+    """Hold an audit and a guarantee against a policy.
+
+    Only fixed attacks count. A limit on a measured value *failed* if chance is ruled out at the policy's error rate,
+    divided by the number of everything that was looked at, and the lower confidence limit at that level lies above
+    it. It is *met* if the upper confidence limit (or the estimate, as the policy says) of every attack lies within
+    it. Everything else cannot be known.
+
+    Args:
+        audit: What was found; None for a model that was not audited.
+        guarantee: What is proven.
+        policy: What is permitted.
+
+    Returns:
+        The decision.
+
+    >>> from resperturb.privacy import nothing_proven
+    >>> from resperturb.report.policy import default_policy
+    >>> decide(None, nothing_proven("It was trained without noise."), default_policy()).outcome
+    'unknown'
+    """
+    limits = policy.limits
+    if audit is None:
+        missing = Check("audit", "unknown", "It was not audited: run `resperturb audit` first.")
+        return Decision((missing, *_proven(None, guarantee, policy)), "nothing", 0.0)
+    measured = list(_wanted(audit, policy))
+    counted = sum(len(found) for _, _, found in measured)
+    level = policy.error_rate / max(counted, 1)
+    checks = [
+        *_evidence(audit, policy),
+        *(_measured(demand, limit, found, level, policy) for demand, limit, found in measured),
+        *_shown(audit, policy),
+        *_proven(audit, guarantee, policy),
+    ]
+    by_bound = limits.epsilon_shown is not None or limits.epsilon_proven is not None
+    rate = (policy.error_rate if counted else 0.0) + (1 - audit.confidence if by_bound else 0.0)
+    return Decision(tuple(checks), tried(audit), rate)
+
+
+def tried(audit: AuditResult) -> str:
+    """Say what an audit did, in a few words."""
+    records = audit.candidates.get(RECORD, 0)
+    canaries = sum(audit.candidates.values()) - records
+    about = [_plural(records, "record")] if records else []
+    about += [_plural(canaries, "canary", "canaries")] if canaries else []
+    about += [_plural(audit.groups, "group")] if audit.groups else []
+    shadows = _plural(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
+    return f"{_plural(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}"
+
+
+def _plural(count: int, one: str, several: str | None = None) -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def _evidence(audit: AuditResult, policy: Policy) -> Iterator[Check]:
+    least = policy.evidence
+    records = audit.candidates.get(RECORD, 0)
+    for what, has, wanted in (
+        ("shadow models", audit.shadows.count, least.shadows),
+        ("records", records, least.records),
+        ("canaries", sum(audit.candidates.values()) - records, least.canaries),
+        ("fixed attacks", len(audit.fixed), least.fixed_attacks),
+    ):
+        if has < wanted:
+            said = f"Not enough evidence: the policy asks for {wanted} {what}, and the audit has {has or 'none'}."
+            yield Check(what, "unknown", said, float(has), None, float(wanted))
+
+
+def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, list[_Found]]]:
+    limits = policy.limits
+    every = [
+        _Found(attack.full_name, kind, metrics, audit.confidence)
+        for attack in audit.fixed
+        for kind, metrics in attack.metrics.items()
+    ]
+    own = [found for found in every if found.kind == RECORD or found.kind.startswith(GROUP)]
+    if limits.auc is not None:
+        yield "AUC", limits.auc, own
+    for fpr, limit in ((0.01, limits.tpr_at_1_percent_fpr), (0.001, limits.tpr_at_0_1_percent_fpr)):
+        if limit is not None:
+            yield f"TPR at {100 * fpr:g}% FPR", limit, _rates(own, fpr)
+    if limits.canary_auc is not None:
+        yield "AUC on canaries", limits.canary_auc, [found for found in every if found not in own]
+    if limits.most_exposed_auc is not None:
+        most = audit.exposed
+        exposed = []
+        if most is not None and most.metrics is not None:
+            exposed.append(_Found(most.attack, f"the {most.count} most exposed", most.metrics, audit.confidence))
+        yield "AUC on the most exposed", limits.most_exposed_auc, exposed
+
+
+def _rates(every: Sequence[_Found], fpr: float) -> list[_Found]:
+    """Those whose true positive rate can be seen: enough non-members, also counted in groups, and no tie."""
+    found = []
+    for one in every:
+        rate = one.metrics.at_fpr(fpr)
+        if rate is None or rate.tied:
+            continue
+        at = replace(one, fpr=fpr)
+        if can_be_seen(fpr, at._counts[2]):
+            found.append(at)
+    return found
+
+
+def _measured(demand: str, limit: float, found: Sequence[_Found], level: float, policy: Policy) -> Check:
+    if not found:
+        why = {
+            "AUC": "no attack asked about records",
+            "AUC on canaries": "there were no canaries",
+            "AUC on the most exposed": "only shadow models can tell who they are, and there were none",
+        }.get(demand, "there were too few non-members for so low a rate, or scores tie")
+        return Check(demand, "unknown", f"{demand}: not measured, for {why}.", limit=limit)
+    strongest = max(found, key=lambda one: one.value)
+    exceeding = [one for one in found if one.p_value < level and one.low(level) > limit]
+    if exceeding:
+        worst = max(exceeding, key=lambda one: one.low(level))
+        said = f"{_said(demand, worst)}, shown to be above the limit of {limit:g}."
+        return Check(demand, "failed", said, worst.value, worst.interval, limit)
+    if policy.pass_by == "upper limit":
+        doubtful = max(found, key=lambda one: one.interval.high)
+        if doubtful.interval.high > limit:
+            said = f"{_said(demand, doubtful)}, which does not tell whether it is above the limit of {limit:g}."
+            return Check(demand, "unknown", said, doubtful.value, doubtful.interval, limit)
+    elif strongest.value > limit:
+        said = f"{_said(demand, strongest)}, above the limit of {limit:g}, but no further than chance explains."
+        return Check(demand, "unknown", said, strongest.value, strongest.interval, limit)
+    said = f"{_said(demand, strongest)}, within the limit of {limit:g}."
+    return Check(demand, "met", said, strongest.value, strongest.interval, limit)
+
+
+def _said(demand: str, found: _Found) -> str:
+    low, high = found.interval
+    on = "" if found.kind == RECORD or demand != "AUC" else f" on {found.kind}s" if found.kind == GROUP else ""
+    return f"{demand}{on}: {found.value:.3f} ({low:.3f} to {high:.3f}) by {found.attack}"
+
+
+def _shown(audit: AuditResult, policy: Policy) -> Iterator[Check]:
+    limit, lower = policy.limits.epsilon_shown, audit.epsilon_lower
+    if limit is None:
+        return
+    demand = "epsilon shown"
+    if lower.unmet:
+        yield Check(demand, "unknown", f"Epsilon shown: {lower.words}", limit=limit)
+    elif lower.epsilon > limit:
+        said = f"Epsilon shown: {lower.words}, above the limit of {limit:g}."
+        yield Check(demand, "failed", said, lower.epsilon, None, limit)
+    else:
+        said = f"Epsilon shown: {lower.words}; more than {limit:g} was not shown."
+        yield Check(demand, "met", said, lower.epsilon, None, limit)
+
+
+def _proven(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Iterator[Check]:
+    limit, delta = policy.limits.epsilon_proven, policy.limits.delta_proven
+    if limit is None:
+        return
+    demand, epsilon = "epsilon proven", guarantee.claimed_epsilon
+    value = epsilon if epsilon < math.inf else None
+    if audit is not None and audit.verdict == "refuted":
+        said = "Epsilon proven: refuted, for an attack showed more than was proven possible."
+        yield Check(demand, "failed", said, value, None, limit)
+    elif epsilon > limit:
+        said = f"Epsilon proven: {guarantee.words.rstrip('.')}; the policy asks for {number(limit)} or less."
+        yield Check(demand, "failed", said, value, None, limit)
+    elif guarantee.delta > delta:
+        said = f"Epsilon proven: {guarantee.words}; the policy asks for a delta of {delta:g} or less."
+        yield Check(demand, "unknown", said, value, None, limit)
+    else:
+        said = f"Epsilon proven: {guarantee.words}, within the limit of {number(limit)}, if its assumptions hold."
+        yield Check(demand, "met", said, value, None, limit)

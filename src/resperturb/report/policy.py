@@ -1,0 +1,101 @@
+"""What a user permits a model to show: thresholds, and the least evidence, read from a YAML file."""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from resperturb.errors import UsageError
+from resperturb.files import read_bytes
+
+Area = Annotated[float, Field(ge=0.5, le=1)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(_Part):
+    """The largest values that may stand; None asks nothing."""
+
+    auc: Area | None = None
+    tpr_at_1_percent_fpr: Annotated[float, Field(ge=0.01, le=1)] | None = None
+    tpr_at_0_1_percent_fpr: Annotated[float, Field(ge=0.001, le=1)] | None = None
+    canary_auc: Area | None = None
+    most_exposed_auc: Area | None = None
+    epsilon_shown: Annotated[float, Field(ge=0)] | None = None
+    epsilon_proven: Annotated[float, Field(gt=0)] | None = None
+    delta_proven: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
+class Evidence(_Part):
+    """The least that an audit must have tried."""
+
+    shadows: Count = 0
+    records: Count = 0
+    canaries: Count = 0
+    fixed_attacks: Count = 1
+
+
+class Policy(_Part):
+    """Limits, evidence, and how sure a decision must be.
+
+    >>> Policy(limits=Limits(auc=0.6)).evidence.fixed_attacks
+    1
+    """
+
+    limits: Limits
+    evidence: Evidence = Evidence()
+    error_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    pass_by: Literal["upper limit", "estimate"] = "upper limit"
+
+
+def default_text() -> str:
+    """The default policy with its comments, as ``resperturb gate --init`` writes it."""
+    return (files("resperturb.report") / "templates" / "policy.yaml").read_text()
+
+
+@cache
+def default_policy() -> Policy:
+    """The default policy.
+
+    >>> default_policy().limits.auc
+    0.6
+    """
+    return _parsed(default_text(), "the default policy")
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy.
+
+    Raises:
+        UsageError: It is no YAML, or asks for something that is not known.
+    """
+    try:
+        text = read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not text; write a policy with `resperturb gate --init`.") from error
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str, where: str) -> Policy:
+    import yaml
+
+    try:
+        content: Any = yaml.safe_load(text)
+        policy = Policy.model_validate(content)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise UsageError(
+            f"{where}: {place}: {first['msg']}; `resperturb gate --init` writes one to begin with."
+        ) from error
+    limits = policy.limits.model_dump(exclude={"delta_proven"})
+    if all(value is None for value in limits.values()):
+        raise UsageError(f"{where} sets no limit, so it asks nothing; set at least one under limits.")
+    return policy

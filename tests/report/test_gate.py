@@ -1,0 +1,168 @@
+"""The gate fails what was shown to exceed the policy, passes what was shown not to, and says when neither is so."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from resperturb.audits import AuditResult, audit_predictions
+from resperturb.cli import app
+from resperturb.errors import UsageError
+from resperturb.privacy import nothing_proven
+from resperturb.report.gate import Decision, decide
+from resperturb.report.policy import Evidence, Limits, Policy, default_policy, default_text, read_policy
+
+NOTHING = nothing_proven("No guarantee was given for this training.")
+
+
+def audited(seed: int, leak: float = 0.0, rows: int = 400, groups: int | None = None, **options: Any) -> AuditResult:
+    """An audit of one training whose confidence is ``leak`` standard deviations higher on members."""
+    rng = np.random.default_rng(seed)
+    by = np.arange(rows) if groups is None else rng.integers(0, groups, rows)
+    members = (rng.random(rows) < 0.5)[by]
+    labels = rng.integers(0, 2, rows)
+    shared = rng.normal(size=rows)[by] if groups else 0.0
+    right = 1 / (1 + np.exp(-(1 + rng.normal(size=rows) + shared + leak * members)))
+    answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
+    return audit_predictions(answers, members, labels, groups=by if groups else None, **options)
+
+
+def policy(
+    evidence: Evidence | None = None, error_rate: float = 0.05, pass_by: Any = "upper limit", **limits: Any
+) -> Policy:
+    return Policy(limits=Limits(**limits), evidence=evidence or Evidence(), error_rate=error_rate, pass_by=pass_by)
+
+
+def gated(audit: AuditResult | None, wanted: Policy) -> Decision:
+    return decide(audit, NOTHING, wanted)
+
+
+@pytest.mark.parametrize("groups", [None, 100])
+def test_of_models_that_show_nothing_at_most_the_stated_rate_fails(groups: int | None) -> None:
+    """With the strictest limits there are, all of them at once: whatever fails is a false alarm."""
+    wanted = policy(auc=0.5, tpr_at_1_percent_fpr=0.01, epsilon_shown=0.0, error_rate=0.2)
+    trials = 60
+    decisions = [gated(audited(seed, groups=groups, rows=300, confidence=0.9), wanted) for seed in range(trials)]
+    assert all(decision.false_failure_rate == pytest.approx(0.3) for decision in decisions)
+    failed = sum(decision.outcome == "failed" for decision in decisions)
+    # With a true rate of 0.3 more than 27 of 60 failures are seen less than once in 200 times.
+    assert failed <= 27
+    assert not any(decision.outcome == "met" for decision in decisions)
+
+
+def test_a_leak_fails_with_the_sentence_that_says_why() -> None:
+    decision = gated(audited(0, leak=2.0), policy(auc=0.6))
+    assert decision.exit_code == 1
+    [reason] = decision.reasons
+    assert "shown to be above the limit of 0.6" in reason
+    assert "AUC: 0.9" in reason
+
+
+def test_a_model_that_shows_little_is_passed_and_never_called_private() -> None:
+    decision = gated(audited(0, rows=2000), policy(auc=0.6))
+    assert decision.exit_code == 0
+    assert "with no shadow models on 2000 records" in decision.words
+    assert "private" not in decision.words
+    assert "A stronger attack may still find more" in decision.words
+
+
+def test_too_few_candidates_are_no_pass() -> None:
+    few = audited(0, rows=40)
+    decision = gated(few, policy(auc=0.6))
+    assert decision.exit_code == 2
+    assert "does not tell whether it is above" in decision.reasons[0]
+    assert gated(few, policy(tpr_at_0_1_percent_fpr=0.5)).exit_code == 2
+    lenient = policy(auc=0.8, pass_by="estimate")
+    assert gated(few, lenient).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (policy(auc=0.9, evidence=Evidence(shadows=16)), "asks for 16 shadow models, and the audit has none"),
+        (policy(auc=0.9, evidence=Evidence(records=1000)), "asks for 1000 records, and the audit has 400"),
+        (policy(auc=0.9, evidence=Evidence(fixed_attacks=99)), "asks for 99 fixed attacks"),
+        (policy(canary_auc=0.9), "there were no canaries"),
+        (policy(most_exposed_auc=0.9), "only shadow models can tell"),
+    ],
+)
+def test_what_was_not_tried_cannot_be_passed(wanted: Policy, said: str) -> None:
+    decision = gated(audited(0), wanted)
+    assert decision.exit_code == 2
+    assert said in decision.reasons[0]
+
+
+def test_a_leak_counts_however_little_was_tried() -> None:
+    assert gated(audited(0, leak=3.0), policy(auc=0.6, evidence=Evidence(shadows=16))).exit_code == 1
+
+
+def test_canaries_have_a_limit_of_their_own() -> None:
+    kinds = np.where(np.arange(400) < 100, "mislabelled", "record")
+    rng = np.random.default_rng(0)
+    members, labels = rng.random(400) < 0.5, rng.integers(0, 2, 400)
+    right = np.where((kinds == "mislabelled") & members, 0.99, rng.uniform(0.3, 0.9, 400))
+    answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
+    audit = audit_predictions(answers, members, labels, kinds=kinds)
+    assert gated(audit, policy(canary_auc=0.8)).exit_code == 1
+    assert gated(audit, policy(auc=0.65)).exit_code == 0
+
+
+def test_nothing_proven_does_not_meet_a_limit_on_what_is_proven() -> None:
+    wanted = policy(epsilon_proven=3.0)
+    nothing = gated(audited(0), wanted)
+    assert nothing.exit_code == 1
+    assert "infinite" not in nothing.reasons[0]
+    proven = replace(NOTHING, epsilon=2.0, setting="")
+    assert decide(audited(0), proven, wanted).exit_code == 0
+    assert decide(audited(0), replace(proven, delta=1e-2), wanted).exit_code == 2
+    refuted = audited(0, leak=6.0, guarantee=replace(proven, epsilon=0.01))
+    assert refuted.verdict == "refuted"
+    assert decide(refuted, refuted.guarantee, wanted).exit_code == 1
+
+
+def test_epsilon_shown_above_the_limit_fails() -> None:
+    assert gated(audited(0, leak=6.0), policy(epsilon_shown=0.5)).exit_code == 1
+    assert gated(audited(0), policy(epsilon_shown=0.5)).exit_code == 0
+
+
+def test_the_default_policy_is_the_one_that_is_written_with_comments(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    assert CliRunner().invoke(app, ["gate", "--init", str(path)]).exit_code == 0
+    assert path.read_text() == default_text()
+    assert read_policy(path) == default_policy()
+    again = CliRunner().invoke(app, ["gate", "--init", str(path)])
+    assert isinstance(again.exception, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("limits: {auk: 0.6}", "limits.auk"),
+        ("limits: {auc: 0.4}", "limits.auc"),
+        ("limits: {}", "sets no limit"),
+        ("limits: [", "not YAML"),
+        ("", "the whole"),
+    ],
+)
+def test_a_policy_that_asks_for_something_unknown_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_policy(tmp_path / "policy.yaml")
+
+
+def test_the_exit_code_is_the_decision(tmp_path: Path) -> None:
+    wanted = tmp_path / "policy.yaml"
+    wanted.write_text("limits: {auc: 0.6}")
+    for leak, code in ((3.0, 1), (0.0, 0)):
+        audited(0, leak=leak, rows=2000).save(tmp_path)
+        done = CliRunner().invoke(app, ["gate", str(tmp_path), "--policy", str(wanted), "--json"])
+        assert done.exit_code == code
+        found = json.loads(done.stdout)
+        assert found["outcome"] == ("failed" if code else "met")
+        shown = CliRunner().invoke(app, ["gate", str(tmp_path), "--policy", str(wanted)], env={"COLUMNS": "80"})
+        assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert CliRunner().invoke(app, ["gate", str(tmp_path)]).exit_code == 2
