@@ -94,7 +94,6 @@ class NoiseSource:
 
     def __init__(self, seed: int | None = None) -> None:
         self.silenced = 0
-        self.entered = 0
         self._register(seed)
 
     def _register(self, seed: int | None) -> None:
@@ -109,7 +108,6 @@ class NoiseSource:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.silenced = 0
-        self.entered = 0
         self._register(state["seed"])
 
     def normal(self, like: Tensor, training: bool) -> Tensor:
