@@ -16,7 +16,7 @@ from resperturb.attacks.signals import Access, Query, Signals, signals_of
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_bytes
 from resperturb.models.ensemble import Ensemble
-from resperturb.perturbation import noise_off, strategy_of
+from resperturb.perturbation import noise_off, strategy_of, verify_noise
 
 Indices = NDArray[np.int64]
 Predict = Callable[[Indices], Any]
@@ -95,11 +95,22 @@ def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query,
                 with noise_off(model):
                     yield _logits(network, loader, rows, classes)
             return
+        if query.access == "noise on":
+            verify_noise(model, _first_batch(loader, rows, model)).require()
         with noise_off(model) if query.access == "noise off" and strategy_of(model) is not None else nullcontext():
             for _ in range(query.draws):
                 yield _logits(model, loader, rows, classes)
     finally:
         model.train(was_training)
+
+
+def _first_batch(loader: Loader, rows: Indices, model: nn.Module) -> Any:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    batch = next(iter(loader(rows[:ASKED_TWICE])))
+    inputs = batch[0] if isinstance(batch, tuple | list) else batch
+    if isinstance(inputs, Mapping):
+        return {name: value.to(device) for name, value in inputs.items()}
+    return inputs.to(device)
 
 
 @torch.no_grad()

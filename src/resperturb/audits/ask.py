@@ -20,7 +20,7 @@ from resperturb.models.names import parse_name
 from resperturb.noise import derive_key
 from resperturb.perturbation import noise_off
 from resperturb.training.config import DataConfig, TrainConfig
-from resperturb.training.predict import predict_draws
+from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import Run
 
 SCHEMA = 2
@@ -100,6 +100,8 @@ def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
             with noise_off(model):
                 yield from predict_draws(model, shown, mean=mean, std=std, draws=1)
         return
+    if query.access == "noise on":
+        require_noise(model, images, mean, std)
     with noise_off(model) if query.access == "noise off" else nullcontext():
         yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=query_seed(run))
 

@@ -37,11 +37,16 @@ def evaluate(
     from resperturb import perturbation
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import measure_scores
+    from resperturb.training.predict import require_noise
     from resperturb.training.run import open_run
 
     opened = open_run(run)
     model = opened.load_model()
     inputs = load_inputs(opened.config.data)
+    strategy = opened.config.strategy
+    noisy = strategy is not None and strategy.is_noisy and not noise_off
+    if noisy:
+        require_noise(model, inputs.test.images, opened.config.mean, opened.config.std)
     with perturbation.noise_off(model) if noise_off else nullcontext():
         train, test = (
             measure_scores(model, images, opened.config, draws)
@@ -50,7 +55,7 @@ def evaluate(
     found = {
         "run": str(run),
         "draws": draws,
-        "noise": not noise_off,
+        "noise": noisy,
         "train_accuracy": train.accuracy,
         "test_accuracy": test.accuracy,
         "gap": train.accuracy - test.accuracy,
@@ -67,7 +72,7 @@ def _show(console: Any, found: dict[str, Any]) -> None:
     table = Table()
     for heading in ("run", "draws", "train acc.", "test acc.", "gap", "AUROC", "sensitivity", "specificity"):
         table.add_column(heading)
-    draws = str(found["draws"]) if found["noise"] else "noise off"
+    draws = str(found["draws"]) if found["noise"] else "no noise"
     names = ("train_accuracy", "test_accuracy", "gap", "auroc", "sensitivity", "specificity")
     numbers = ("-" if found[name] is None else f"{found[name]:.3f}" for name in names)
     table.add_row(escaped(found["run"]), draws, *numbers)

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
 from resperturb.noise import has_compiler
-from resperturb.perturbation import seeded_predictions
+from resperturb.perturbation import seeded_predictions, verify_noise
 
 # All draws of a batch are asked for while it is at hand, so many at most, since their answers are kept in memory.
 DRAWS_AT_ONCE = 32
+CHECKED_FOR_NOISE = 4
 
 
 # One number for all channels, or one per channel.
@@ -171,6 +172,23 @@ class _Asking:
             self.undecided = False
             if _known.saves <= 0:
                 self.fast = None
+
+
+def require_noise(model: nn.Module, images: Images, mean: Constants, std: Constants) -> None:
+    """Measure on a few images that the noise of a perturbed model is there, before its answers are called noisy.
+
+    Args:
+        model: The model.
+        images: uint8 images.
+        mean: Of the normalisation.
+        std: Of the normalisation.
+
+    Raises:
+        NoiseLostError: Some of the noise is gone.
+    """
+    device = next(model.parameters()).device
+    batch = images[: min(len(images), CHECKED_FOR_NOISE)].to(device)
+    verify_noise(model, normalize(batch, mean, std)).require()
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
