@@ -21,6 +21,7 @@ COMMAND_MODULES: tuple[str, ...] = (
     "audit_poison",
     "audit_scores",
     "gate",
+    "card",
     "budget",
     "check",
 )
