@@ -48,7 +48,7 @@ def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path
 
 def test_the_questions_come_in_order(runs: list[ReportedModel]) -> None:
     headings = re.findall(r'<h2 id="(\w+)">', render(runs, "A report"))
-    assert headings == ["leak", "accuracy", "proven", "tried", "made"]
+    assert headings == ["decision", "leak", "accuracy", "proven", "tried", "made"]
 
 
 def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
@@ -183,13 +183,44 @@ def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedModel]) -> Non
 
 
 def test_how_it_was_made_can_be_read_off(runs: list[ReportedModel]) -> None:
-    words = text(render(runs, "A report"))
+    public = text(render(runs, "A report"))
+    words = text(render(runs, "A report", for_reviewers=True))
     for run in runs:
+        assert run.run.config.data.fingerprint not in public
+        assert run.run.config.digest not in public
         assert run.run.config.data.fingerprint in words
         assert run.run.config.digest in words
     assert "noise ≠" in words
     assert "images 28 × 28, grey" in words
     assert "seeds training 0, split 0, subset 0" in words
+    assert "seeds" not in public
+
+
+def test_the_first_page_is_the_decision(runs: list[ReportedModel]) -> None:
+    from resperturb.report.policy import Limits, Policy
+
+    page = render(runs, "A report")
+    first = text(page[page.index('id="decision"') : page.index("</section>", page.index('id="decision"'))])
+    assert "It was not audited" in first
+    assert "Decision, name, date" in first
+    assert "A stronger attack" in first
+    assert "the default policy" in first
+    lenient = text(render([runs[0]], "A report", policy=Policy(limits=Limits(epsilon_shown=1000.0))))
+    assert "within the policy, by what was tried" in lenient
+    strict = text(render([runs[0]], "A report", policy=Policy(limits=Limits(epsilon_proven=1.0))))
+    assert "above the policy" in strict
+    assert "Do not release the weights" in strict
+
+
+def test_runs_are_ranked_only_where_they_were_attacked_alike_and_chance_did_not_make_the_order(
+    runs: list[ReportedModel], attacked_run: Run
+) -> None:
+    from resperturb.report.wording import headline
+
+    assert "found least" not in headline([runs[0], ReportedModel("other", attacked_run.path, attacked_run)])
+    twice = [ReportedModel(name, attacked_run.path, attacked_run) for name in ("one", "two")]
+    assert headline(twice).startswith("A leak was seen in 2 of 2 attacked models")
+    assert "found least" not in headline(twice)
 
 
 def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]) -> None:
@@ -243,3 +274,21 @@ def member_indices(run: Run) -> list[int]:
     from resperturb.training.inputs import load_inputs
 
     return [int(index) for index in load_inputs(run.config.data).member_indices(run.config.data.part)]
+
+
+def test_bounds_that_were_not_measured_alike_do_not_stand_in_one_column(
+    audited_run: Run, noisy_run: Run, private_run: Run
+) -> None:
+    def compared(*runs: Run) -> str:
+        done = CliRunner().invoke(app, ["compare", *(str(run.path) for run in runs)], env={"COLUMNS": "80"})
+        assert done.exit_code == 0, done.output
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        return " ".join(done.stdout.split())
+
+    apart = compared(audited_run, noisy_run, private_run)
+    assert "may not be compared" in apart
+    assert ">=" not in apart
+    assert "infinite" not in apart
+    alone = compared(audited_run, private_run)
+    assert "may not be compared" not in alone
+    assert ">=" in alone

@@ -45,14 +45,20 @@ def report(
         bool,
         typer.Option("--show-records", help="Show pictures of the most exposed records. They are private data."),
     ] = False,
+    policy: Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")] = None,
+    for_reviewers: Annotated[
+        bool, typer.Option("--for-reviewers", help="Also name data, fingerprints and seeds. Do not publish these.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the page and say where it is."""
     from resperturb.report.collect import open_models
     from resperturb.report.page import write_report
+    from resperturb.report.policy import read_policy
 
+    wanted = None if policy is None else read_policy(policy)
     found = open_models(runs)
-    write_report(out, found, title, show_records)
+    write_report(out, found, title, show_records, wanted, for_reviewers)
     payload = {"report": str(out), "runs": [run.to_dict() for run in found]}
     emit(payload, as_json, lambda console: console.print(f"Open {out} in a browser.", markup=False))
 

@@ -17,12 +17,15 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
 
     from resperturb.cli.output import visible
     from resperturb.privacy.guarantee import number
-    from resperturb.report.claims import claim
+    from resperturb.report.claims import claim, not_comparable
 
     caption = (
         "AUC of the strongest attack; 0.5 is a coin toss. Each epsilon rests on assumptions and protects something "
         "particular: see the report, or --json."
     )
+    why = not_comparable(runs)
+    if why:
+        caption += f" {why}"
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     table.add_column("run\n  noise", overflow="fold")
     headings = ("AUC\n95%", "TPR at\n1% FPR", "train\nacc.", "test\nacc.", "epsilon\nproven", "epsilon\nshown")
@@ -33,7 +36,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
         if run.worst is not None:
             low, high = run.worst.interval
             leak = f"{run.worst.auc:.3f}\n{low:.3f}-{high:.3f}"
-            point = run.worst.tpr(0.01)
+            point = (run.most_found(0.01) or run.worst).tpr(0.01)
             named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
         bounds = claim(run)
         guaranteed = bounds.guarantees[0].claimed_epsilon
@@ -45,6 +48,6 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             f"{run.train_accuracy:.3f}",
             f"{run.test_accuracy:.3f}",
             upper,
-            "" if bounds.lower is None else f">= {bounds.lower.epsilon:.3f}",
+            "" if bounds.lower is None else "apart" if why else f">= {bounds.lower.epsilon:.3f}",
         )
     return table

@@ -1,5 +1,6 @@
 """What is proven about a model beside what was shown: never an epsilon without what it rests on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from resperturb.auditing.result import LowerBound
@@ -39,3 +40,16 @@ def claim(model: ReportedModel) -> Claim:
         guarantees.append(audit.tested_guarantee)
     conclusion = "" if audit.verdict == "nothing proven" else audit.verdict_sentence
     return Claim(tuple(guarantees), audit.epsilon_lower, audit.verdict == "refuted", conclusion)
+
+
+def not_comparable(models: Sequence[ReportedModel]) -> str | None:
+    """Say why the lower bounds of models may not stand in one column, if they may not."""
+    bounds = [(model.name, model.audit.epsilon_lower) for model in models if model.audit is not None]
+    apart = [name for name, bound in bounds if not bound.comparable(bounds[0][1])]
+    if not apart:
+        return None
+    each = "; ".join(f"“{name}”: {bound.words}" for name, bound in bounds)
+    return (
+        "The lower bounds on epsilon were not measured alike (other neighbours, unit, candidates or correction), so "
+        f"they may not be compared. {each}."
+    )

@@ -25,12 +25,28 @@ class Fact:
         return len(set(self.values)) > 1 and self.label not in ("time", "made", "run")
 
 
-def facts_table(runs: Sequence[ReportedModel]) -> list[Fact]:
-    """Set the settings, seeds, versions and fingerprints of the runs side by side; what no run has is left out."""
+# They say which data it was, or let somebody with the data make the model again: for reviewers only.
+REVIEWERS_ONLY = ("data", "data fingerprint", "seeds", "made", "run", "first weights")
+
+
+def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> list[Fact]:
+    """Set the settings of the runs side by side; what no run has is left out.
+
+    Args:
+        runs: Those that were trained here.
+        for_reviewers: Also say which data, seeds and machine it was.
+
+    Returns:
+        The lines of the table.
+    """
     columns = [_facts(run.run) for run in runs if run.run is not None]
     if not columns:
         return []
-    table = [Fact(label, tuple(column[label] for column in columns)) for label in columns[0]]
+    table = [
+        Fact(label, tuple(column[label] for column in columns))
+        for label in columns[0]
+        if for_reviewers or label not in REVIEWERS_ONLY
+    ]
     return [fact for fact in table if any(fact.values)]
 
 

@@ -14,19 +14,43 @@ from resperturb.report import charts, leak_charts, score_charts, wording
 from resperturb.report.bounds_chart import bounds
 from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedModel
+from resperturb.report.decision import RESIDUAL, decision_of
 from resperturb.report.exposed import exposed_records
 from resperturb.report.facts import facts_table
+from resperturb.report.policy import Policy, default_policy
 
 
-def write_report(path: Path, runs: Sequence[ReportedModel], title: str, show_records: bool = False) -> None:
-    """Write the report of ``runs`` to ``path``; with ``show_records`` it holds pictures of private records."""
+def write_report(
+    path: Path,
+    runs: Sequence[ReportedModel],
+    title: str,
+    show_records: bool = False,
+    policy: Policy | None = None,
+    for_reviewers: bool = False,
+) -> None:
+    """Write the report of ``runs``.
+
+    Args:
+        path: The page.
+        runs: Whom it is about.
+        title: Of the page.
+        show_records: Show pictures of private records.
+        policy: To decide by on the first page; the default policy if None.
+        for_reviewers: Also name data, fingerprints, seeds and the whole configuration, which may help an attacker.
+    """
     if not runs:
         raise UsageError("a report needs at least one finished run.")
-    write_bytes(path, render(runs, title, show_records).encode())
+    write_bytes(path, render(runs, title, show_records, policy, for_reviewers).encode())
 
 
-def render(runs: Sequence[ReportedModel], title: str, show_records: bool = False) -> str:
-    """Return the page; everything that came from a user is escaped in it."""
+def render(
+    runs: Sequence[ReportedModel],
+    title: str,
+    show_records: bool = False,
+    policy: Policy | None = None,
+    for_reviewers: bool = False,
+) -> str:
+    """Return the page of :func:`write_report`; everything that came from a user is escaped in it."""
     import jinja2
     from plotly.offline import get_plotlyjs
 
@@ -58,6 +82,10 @@ def render(runs: Sequence[ReportedModel], title: str, show_records: bool = False
     return environment.get_template("report.html").render(
         title=title,
         headline=wording.headline(runs),
+        decisions=[decision_of(run, policy or default_policy()) for run in runs],
+        residual=RESIDUAL,
+        own_policy=policy is not None,
+        for_reviewers=for_reviewers,
         findings=[wording.finding(run) for run in runs] if len(runs) > 1 and any(r.attacks for r in runs) else [],
         alarms=[said for run in runs if (said := wording.refutation(run))],
         unequal=wording.unequal(runs),
@@ -69,7 +97,7 @@ def render(runs: Sequence[ReportedModel], title: str, show_records: bool = False
         charts=drawn,
         figures=[_data(chart) for part in drawn.values() for chart in part],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
-        facts=facts_table(runs),
+        facts=facts_table(runs, for_reviewers),
         plotly=get_plotlyjs(),
         script=script,
         script_sources=" ".join(_source(code) for code in (get_plotlyjs(), script)),

@@ -17,12 +17,24 @@ def headline(runs: Sequence[ReportedModel]) -> str:
     if len(runs) == 1:
         return finding(runs[0])
     leaking = [run for run in attacked if run.leaks]
-    counted = f"{_count(len(leaking))} of {len(attacked)} attacked models {'leaks' if len(leaking) == 1 else 'leak'}"
-    least = min(attacked, key=lambda run: run.attacks[0].auc)
+    of = f"{len(attacked)} attacked model{'s' if len(attacked) > 1 else ''}"
+    if not leaking:
+        return f"None of {of} was seen to leak, by the attacks that were tried."
+    counted = f"A leak was seen in {len(leaking)} of {of}"
+    least = _least_exposed(attacked)
     best = max(attacked, key=lambda run: run.test_accuracy)
+    if least is None or unequal(runs):
+        return f"{counted}; the most accurate is {_placed(best)}."
     if least is best:
-        return f"{counted}; {_placed(best)} is both the most accurate and the least exposed."
-    return f"{counted}; the least exposed is {_placed(least)}, the most accurate {_placed(best)}."
+        return f"{counted}; {_placed(best)} is the most accurate, and the attacks found least in it."
+    return f"{counted}; the attacks found least in {_placed(least)}; the most accurate is {_placed(best)}."
+
+
+def _least_exposed(attacked: Sequence[ReportedModel]) -> ReportedModel | None:
+    """The run whose interval lies below those of all others; None where chance may have made the order."""
+    found = [(run, run.attacks[0].interval) for run in attacked]
+    least, (_, high) = min(found, key=lambda one: one[1][1])
+    return least if all(run is least or low > high for run, (low, _) in found) else None
 
 
 def finding(run: ReportedModel) -> str:
@@ -92,7 +104,3 @@ def whom(candidates: str) -> str:
     if candidates in ("record", "canaries"):
         return candidates if candidates == "canaries" else "records"
     return candidates.replace("_", "-") + " canaries"
-
-
-def _count(number: int) -> str:
-    return "None" if number == 0 else str(number)
