@@ -1,10 +1,12 @@
 """The documentation is true: its commands exist and run, its examples run, its pages hold together."""
 
 import contextlib
+import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from resperturb.audits import read_audit
 from resperturb.cli import app
 from resperturb.data import load_pair
 
@@ -97,7 +100,13 @@ def test_python_in_the_documentation_is_python(page: Path) -> None:
     ("page", "number"),
     [
         pytest.param(page, number, id=f"{page} {number}")
-        for page in ("README.md", "docs/how-to/networks.md", "docs/how-to/several-devices.md")
+        for page in (
+            "README.md",
+            "docs/how-to/audit-your-training.md",
+            "docs/how-to/networks.md",
+            "docs/how-to/patients.md",
+            "docs/how-to/several-devices.md",
+        )
         for number in range(len(blocks(ROOT / page, "python")))
     ],
 )
@@ -106,6 +115,31 @@ def test_the_examples_run(page: str, number: int, tmp_path: Path, monkeypatch: p
     source = blocks(ROOT / page, "python")[number]
     declare_operators()  # timm and transformers import torchvision too
     exec(compile(source, page, "exec"), {"__name__": "example"})
+
+
+def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> None:
+    """Install the files of the page as a package that names them as entry points, and run the page's commands."""
+    page = ROOT / "docs" / "extend.md"
+    for block in blocks(page, "python"):
+        (tmp_path / block.partition("\n")[0].removeprefix("# ")).write_text(block)
+    groups = tomllib.loads(blocks(page, "toml")[0])["project"]["entry-points"]
+    assert {path.stem for path in tmp_path.glob("*.py")} == {
+        module for group in groups.values() for module in group.values()
+    }
+    info = tmp_path / "extended-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extended\nVersion: 1.0\n")
+    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in of.items()) for group, of in groups.items()]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    for _, *arguments in commands(page):
+        command = [sys.executable, "-m", "resperturb", *arguments, "--json"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+    audit = read_audit(tmp_path / "runs" / "mine")
+    assert "calibrated" in {attack.name for attack in audit.attacks}
+    config = (tmp_path / "runs" / "mine" / "config.json").read_text()
+    assert all(name in config for name in ("relative", "perceptron:64", "stripes:200", "flooding"))
 
 
 def declare_operators() -> None:
