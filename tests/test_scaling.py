@@ -37,7 +37,7 @@ def test_the_tables_of_the_page_are_computed(projection: ModuleType, tmp_path: P
     shutil.copy(page, copy)
     projection.write_page(copy, projection.present())
     again = copy.read_text()
-    assert "| 66 | 8.0 h | 528 |" in again
+    assert "| 66 | 8.0 h | 1.0 h | 595 |" in again
     assert page.read_text() == again, "run `python benchmarks/projection.py --page docs/scaling.md`"
 
 
@@ -47,4 +47,4 @@ def test_a_run_gives_its_own_numbers(projection: ModuleType, tmp_path: Path) -> 
     audit = projection.of_run(tmp_path, projection.Audit())
     assert audit.images_per_second == 400
     assert audit.training_seconds == pytest.approx(50)
-    assert audit.training_hours(33) == pytest.approx(2 * 50 / 3600)
+    assert audit.hours(33) == pytest.approx(2 * (50 + audit.asking_seconds) / 3600)

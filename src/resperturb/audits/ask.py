@@ -9,6 +9,7 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from resperturb.attacks.augmented import augmented
@@ -86,7 +87,8 @@ def query_seed(run: Run, *parts: int) -> int:
 
 
 def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
-    model = run.load_model()
+    # Where the task is that asks: on its GPU if it has one.
+    model = run.load_model().to("cuda" if torch.cuda.is_available() else "cpu")
     mean, std, images = run.config.mean, run.config.std, asked.images.images
     if query.access == "networks apart":
         assert isinstance(model, Ensemble)
