@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Marks of what is installed: the package alone, which is all that the demonstration needs; what the tests need too.
+PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
 
 .PHONY: setup demo test lint bench docs sbom clean
@@ -13,14 +15,18 @@ export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 setup: $(READY)
 
 # torch goes first and from the constraints file: an unpinned torch may pull gigabytes of another build.
-$(READY): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("resperturb needs Python 3.11 or newer; try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(PACKAGE)
+
+$(READY): $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
-demo: $(READY)
+demo: $(PACKAGE)
 	$(BIN)/resperturb demo
 
 test: $(READY) lint
