@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from resperturb.audits.outcome import roc_points
 
-from resperturb.report.collect import ReportedRun
+from resperturb.auditing.metrics import roc_points
+from resperturb.report.collect import ReportedModel
 from resperturb.report.demo import run_demo
 from resperturb.report.figures import GREY, PAGE, PALETTE, paper_style, save_figure
 
 
 def main(folder: Path, out: Path) -> None:
-    runs = [ReportedRun(name, run) for name, run in run_demo(folder)]
+    runs = [ReportedModel(name, run.path, run) for name, run in run_demo(folder)]
     with paper_style():
         figure, (roc, accuracy) = plt.subplots(1, 2, figsize=(PAGE, 3.3))
         roc.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1)
@@ -25,14 +25,14 @@ def main(folder: Path, out: Path) -> None:
             low, high = attack.interval
             color = PALETTE[number]
             label = f"{run.name}: AUC {attack.auc:.2f} ({low:.2f} to {high:.2f})"
-            roc.plot(*roc_points(attack.scores), color=color, label=label)
+            roc.plot(*roc_points(attack.scores.members, attack.scores.nonmembers), color=color, label=label)
             for position, key in ((number - 0.18, "train_accuracy"), (number + 0.18, "test_accuracy")):
-                value = getattr(run.run.result, key)
+                value = getattr(run, key)
                 accuracy.bar(position, value, 0.34, color=color, alpha=0.45 if key == "train_accuracy" else 1)
                 accuracy.text(position, value + 0.015, f"{value:.2f}", ha="center", fontsize=7)
         roc.set(
-            xlabel="outsiders accused",
-            ylabel="members found",
+            xlabel="false positive rate",
+            ylabel="true positive rate",
             title="Who was in the training set? (the paper's attack)",
         )
         roc.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
