@@ -50,7 +50,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "rerun the same command to resume" in capsys.readouterr().err
 
 
 def every_command(app: typer.Typer, *prefix: str) -> list[list[str]]:
@@ -117,7 +117,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path: Path) -> None:
     victim.send_signal(signal.SIGINT)
     _, stderr = victim.communicate(timeout=120)
     assert victim.returncode == 1
-    assert "the same command goes on from there" in " ".join(stderr.split())
+    assert "rerun the same command to resume" in " ".join(stderr.split())
     assert "Traceback" not in stderr
 
 

@@ -5,7 +5,7 @@ If a mechanism is (epsilon, delta)-DP then every attack on one record has
     TPR <= exp(epsilon) FPR + delta    and    1 - FPR <= exp(epsilon) (1 - TPR) + delta,
 
 so error rates known to be small refute a small epsilon (Kairouz, Oh and Viswanath, 2015). The first inequality is
-used by *accepting* (few non-members accused), the second by *rejecting* (few members missed).
+used by *accepting* (few non-members taken for members), the second by *rejecting* (few members missed).
 """
 
 from collections.abc import Callable

@@ -34,7 +34,7 @@ class RocCurve:
 
 @dataclass(frozen=True)
 class TprAtFpr:
-    """The most members an attack finds while it accuses at most a share ``fpr`` of the non-members.
+    """The most members an attack finds at a false positive rate of at most ``fpr``.
 
     ``clopper_pearson`` is exact for the true positive rate *at this threshold*, which the non-members alone decided;
     it does not cover how far the false positive rate of that threshold may be from ``fpr``. ``bootstrap`` redraws
@@ -129,8 +129,8 @@ def precision_recall(
     ins, outs = check_scores(members, nonmembers)
     found = []
     for threshold in thresholds:
-        hits, accused = int(np.sum(ins >= threshold)), int(np.sum(outs >= threshold))
-        found.append((hits / (hits + accused) if hits + accused else float("nan"), hits / ins.size))
+        hits, alarms = int(np.sum(ins >= threshold)), int(np.sum(outs >= threshold))
+        found.append((hits / (hits + alarms) if hits + alarms else float("nan"), hits / ins.size))
     return found
 
 
@@ -219,10 +219,10 @@ def _allowed(rate: float, size: int) -> int:
 
 def _accepted(ins: Counts, outs: Counts, allowed: Counts) -> tuple[Counts, Counts, Counts]:
     """True and false positives, and how many distinct scores are accepted, at each allowed number of false ones."""
-    hits, accused = np.cumsum(ins), np.cumsum(outs)
-    groups = np.searchsorted(accused, allowed, side="right")
-    padded_hits, padded_accused = np.concatenate([[0], hits]), np.concatenate([[0], accused])
-    return padded_hits[groups], padded_accused[groups], groups
+    hits, alarms = np.cumsum(ins), np.cumsum(outs)
+    groups = np.searchsorted(alarms, allowed, side="right")
+    padded_hits, padded_alarms = np.concatenate([[0], hits]), np.concatenate([[0], alarms])
+    return padded_hits[groups], padded_alarms[groups], groups
 
 
 def _resample(

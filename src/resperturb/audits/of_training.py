@@ -98,7 +98,7 @@ class Done:
 
 @dataclass
 class _Progress:
-    """Says on stderr what is done and how long the rest will take, no more than once a minute."""
+    """Says on stderr what is done and how long the rest will take, no more than once per minute."""
 
     quiet: bool
     total: int = 0

@@ -76,7 +76,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            print("Stopped. What was trained is kept: the same command goes on from there.", file=sys.stderr)
+            print("Stopped. What was trained is kept: rerun the same command to resume.", file=sys.stderr)
         raise
     except BrokenPipeError:
         sys.stderr.close()

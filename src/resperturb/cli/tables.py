@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def comparison(runs: "Sequence[ReportedModel]") -> "Table":
-    """One line a run: what the strongest attack found, accuracies, what is proven and what was shown of epsilon."""
+    """One line per run: what the strongest attack found, accuracies, what is proven and what was shown of epsilon."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -38,7 +38,7 @@ def _free_memory() -> Iterator[int]:
                 return
     except (OSError, ValueError, IndexError):
         pass
-    if (there := physical_memory()) is not None:  # not Linux: all there is, for want of a better number
+    if (there := physical_memory()) is not None:  # not Linux: all there is
         yield there
 
 

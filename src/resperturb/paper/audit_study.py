@@ -1,6 +1,6 @@
 """An audit of everything side by side: no noise, residual perturbation, DP-SGD, and ordinary regularisation.
 
-``python -m resperturb.paper.audit_study OUT`` trains what is missing and goes on where it was stopped. It needs
+``python -m resperturb.paper.audit_study OUT`` trains what is missing and resumes where it was stopped. It needs
 no download: it uses 1,600 images of the built-in sample of Fashion-MNIST, and every model is trained on 400 of them
 and on the canaries whose coins say so: few enough to be memorised in half a minute.
 """

@@ -192,7 +192,7 @@ def additive_guarantee(
     """Bound what a training run with the additive strategy gives away about one image.
 
     ``input_std`` is the paper's ``gamma / 2`` and ``bound`` (the paper's G) is ``radius`` unless given. Each of
-    the ``networks`` of an ensemble draws its own input noise, so a record is released that many times a pass.
+    the ``networks`` of an ensemble draws its own input noise, so a record is released that many times per pass.
 
     >>> from resperturb.privacy.schedule import schedule
     >>> budget = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)

@@ -1,6 +1,6 @@
 """The demonstration: the same small network without noise and with each kind of it, attacked, on real images.
 
-Half of the built-in sample leaves 500 images to each quarter: few enough that a network learns them by heart within
+Half of the built-in sample leaves 500 images to each quarter: few enough that a network memorises them within
 a minute, which is what a membership attack feeds on, and enough for it to classify others well.
 """
 

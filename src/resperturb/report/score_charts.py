@@ -215,7 +215,7 @@ def _style(number: int) -> dict[str, Any]:
 
 
 def _first_run_only(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Two lines a run; at first only those of the first run are seen."""
+    """Two lines per run; at first only those of the first run are seen."""
     return [trace | {"visible": number < 2} for number, trace in enumerate(data)]
 
 

@@ -169,7 +169,7 @@ def joined(accelerator: str = "auto", precision: str = "32-true") -> Iterator[Wo
             raise
         raise ResperturbError(
             "another process of this training has ended, so this one stops too. What was saved at the end of the "
-            "last epoch is kept: the same command goes on from there."
+            "last epoch is kept: rerun the same command to resume."
         ) from None
 
 
@@ -274,7 +274,7 @@ def _watch(world: World, store: Any, token: str, parent: int, done: threading.Ev
 
 def _end(reason: str, world: World, done: threading.Event, grace: int) -> None:
     if world.local_rank == 0:
-        print(f"Error: {reason} The same command goes on from what is saved.", file=sys.stderr, flush=True)
+        print(f"Error: {reason} Rerun the same command to resume from what is saved.", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
     if not done.wait(grace):
         os._exit(1)
@@ -318,7 +318,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
             or "by SIGTERM"
         )
         raise ResperturbError(
-            f"a process of the training was ended ({names}), perhaps for want of memory. The same command goes on "
-            "from what was saved at the end of the last epoch."
+            f"a process of the training was ended ({names}), perhaps because memory ran out. Rerun the same command "
+            "to resume from what was saved at the end of the last epoch."
         ) from None
     return 0

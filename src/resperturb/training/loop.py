@@ -69,7 +69,7 @@ def train(
 
     ``draws`` is the number of noise draws that the final accuracies are averaged over. ``compiled`` runs the step
     through ``torch.compile``; left out, that is done for long trainings where a C++ compiler is there. A run that was
-    killed goes on from its last checkpoint and ends with the same weights.
+    killed resumes from its last checkpoint and ends with the same weights.
 
     Under ``torchrun`` its processes train one model together. ``on_update`` is called in the first of them, which is
     also the only one that is sure to see the run on its disk.
@@ -163,7 +163,7 @@ def _train(
                     world.first(save_progress)
                     raise InterruptedTrainingError(
                         f"stopped in epoch {epoch + 1} of {config.epochs}, after batch {progress.step} of "
-                        f"{steps.per_epoch}. Everything is saved in {run.path}: the same command goes on from there."
+                        f"{steps.per_epoch}. Everything is saved in {run.path}: rerun the same command to resume."
                     )
             metrics = world.first(end_epoch)
             progress.start_epoch(epoch + 1)

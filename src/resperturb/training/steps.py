@@ -39,7 +39,7 @@ class Steps:
     """A network in training on ``members`` by SGD; :meth:`take` is one step.
 
     What a step does follows from the weights, the optimizer, torch's random state, and the place in the training that
-    ``Progress`` names: with these a training goes on as if it had never stopped.
+    ``Progress`` names: with these a training resumes as if it had never stopped.
 
     In a ``world`` of several processes each takes its share of every batch, and all end with the same weights. Their
     random state is set anew at each step, from the seed or the ``secret``, the place and the rank; without a secret

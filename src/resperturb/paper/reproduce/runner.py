@@ -1,7 +1,7 @@
 """Do the work of experiments: train what is missing, attack, measure, and say what came out.
 
 Everything is a run or an outcome on disk, so whatever stops this loses at most the step it was in; called again it
-goes on from there.
+resumes there.
 """
 
 import math
