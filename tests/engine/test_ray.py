@@ -268,9 +268,9 @@ def config(spec: str, seed: int, epochs: int = EPOCHS) -> TrainConfig:
 SCRIPT = """
 import sys
 from pathlib import Path
-from resperturb.engine.fanout import train_many
-from resperturb.engine.ray import RayEngine
-from tests.training.test_fanout_ray import TRAININGS, config
+from resperturb.engine import train_many
+from resperturb.engine import RayEngine
+from tests.engine.test_ray import TRAININGS, config
 
 if __name__ == "__main__":
     spec, runs, address, epochs = sys.argv[1:]
