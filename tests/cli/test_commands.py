@@ -76,7 +76,8 @@ def test_importing_the_package_is_light() -> None:
 
 
 def test_train_then_attack_each_print_one_json_object(tmp_path: Path) -> None:
-    enough_to_learn = ["--data", "fashion-sample", "--limit", "400", "--epochs", "20", "--batch-size", "20"]
+    part = ["--data", "fashion-sample", "--limit", "400", "--part", "target_train"]
+    enough_to_learn = [*part, "--epochs", "20", "--batch-size", "20"]
     trained = run("train", *enough_to_learn, "--out", "runs/mine", "--json", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     result = json.loads(trained.stdout)
@@ -131,7 +132,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path: Path) -> None:
         (["train", "--data", "fashion-sample", "--gamma", "1", "--floor", "1"], 2, "--floor"),
         (["train", "--data", "fashion-sample", "--epochs", "0"], 2, "epochs"),
         (["train", "--data", "fashion-sample", "--model", "resnet9"], 2, "resnet9"),
-        (["train", "--data", "fashion-sample", "--limit", "240", "--out", "/sys/x"], 1, "could not write /sys/x"),
+        (["train", "--data", "fashion-sample", "--limit", "240", "--out", "/sys/x"], 1, "cannot write in /sys/x"),
         (["attack", "nowhere"], 2, "nowhere is not a run"),
         (["frobnicate"], 2, "frobnicate"),
     ],

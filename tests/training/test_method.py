@@ -42,8 +42,8 @@ def test_a_new_method_trains_and_is_kept(halved: type[Method], tmp_path: Path) -
     assert config.schedule == "constant"
     run = train(config, runs=tmp_path)
     assert open_run(run.path).config.method == halved(factor=0.25)  # type: ignore[call-arg]
-    assert run.result.guarantee is not None
-    assert run.result.guarantee["setting"] == "It is an example."
+    assert run.guarantee is not None
+    assert run.guarantee.setting == "It is an example."
 
 
 def test_methods_are_part_of_the_hash(halved: type[Method]) -> None:

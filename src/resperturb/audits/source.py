@@ -62,11 +62,13 @@ def _names(code: CodeType) -> list[str]:
 
 
 def _text(thing: Any) -> str:
+    code = getattr(thing, "__code__", None)
+    # Two lambdas on one line have the same source, and what was typed at a prompt has none.
+    compiled = "" if code is None else f"{code.co_code.hex()} {_plain(code.co_consts)!r}"
     try:
-        return inspect.getsource(thing)
-    except (OSError, TypeError):  # typed at a prompt
-        code = getattr(thing, "__code__", None)
-        return f"{thing.__qualname__} {code.co_code.hex()} {_plain(code.co_consts)!r}" if code else thing.__qualname__
+        return inspect.getsource(thing) + compiled
+    except (OSError, TypeError):
+        return f"{thing.__qualname__} {compiled}"
 
 
 def _plain(value: Any) -> Any:

@@ -292,8 +292,13 @@ class DpsgdTrainer:
             epochs=1,
             batch_size=self.records,
             lr=self.lr,
+            optimizer="sgd",
             momentum=0.0,
             weight_decay=0.0,
+            schedule="constant",
+            warmup_epochs=0,
+            normalization="half",
+            augment="none",
             method={
                 "name": "dpsgd",
                 "noise_multiplier": self.noise_multiplier,

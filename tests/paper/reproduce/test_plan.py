@@ -81,7 +81,7 @@ def test_an_adaptive_attacker_trains_as_the_target_was_trained() -> None:
 
 
 def test_the_audit_s_shadows_are_those_that_the_audit_will_ask_for() -> None:
-    from resperturb.audits.shadows import learned_shadow_configs, shadow_configs
+    from resperturb.audits import learned_shadow_configs, shadow_configs
 
     table = BY_ID["cifar10-table"]
     need = plan.needs(table, table.cells[2], PRESETS["cpu"], seed=0, audit=True)
