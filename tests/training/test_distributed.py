@@ -26,7 +26,7 @@ from tests.training import ranks
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ROOT = Path(__file__).parents[2]
 COMMAND = ["resperturb", "train", "--data", "fashion-sample", "--limit", "240", "--image-size", "8", "--json"]
-COMMAND += ["--batch-size", "20", "--gamma", "0.5", "--dropout", "0.1"]
+COMMAND += ["--batch-size", "20", "--gamma", "0.5", "--dropout", "0.1", "--part", "target_train", "--seeded-noise"]
 
 
 def environment() -> dict[str, str]:
