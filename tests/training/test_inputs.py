@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resperturb.attacks.signals import Query
-from resperturb.audits.ask import answers_of
+from resperturb.audits.ask import answers_of, queries_of
 from resperturb.audits.candidates import asked_about
 from resperturb.data.rows import Rows
 from resperturb.training.inputs import load_inputs
@@ -45,8 +44,9 @@ def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeyp
         measured = {**run.result.accuracies(), "records": run.result.records}
         weights = hashlib.sha256(run.model_path.read_bytes()).hexdigest()
         asked = asked_about(run.config.data)
-        answers = answers_of(run, asked, [Query("noise on", (1, 2))])["noise on"].confidence
-        found.append((run.config.digest, weights, measured, asked.digest, answers.tolist()))
+        answers = answers_of(run, asked, queries_of(run.config, draws=(1, 2)))
+        said = {access: signals.confidence.tolist() for access, signals in answers.items()}
+        found.append((run.config.digest, weights, measured, asked.digest, said))
     assert found[0] == found[1]
 
 
