@@ -1,6 +1,8 @@
 """A whole audit of a small run: what it keeps, what it reuses, what it refuses, and that it finds the leak."""
 
 import dataclasses
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from resperturb.audits.ask import queries_of
 from resperturb.audits.candidates import asked_about
 from resperturb.audits.shadow import shadow_folder
 from resperturb.audits.shadows import shadow_configs
+from resperturb.engine.task import Task, Tell, collected
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.loop import train
-from resperturb.training.run import Run
+from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as, tiny_config
 
 SETTINGS: dict[str, Any] = {"shadows": 4, "jobs": 1, "draws": (1, 3)}
@@ -234,3 +237,33 @@ def test_a_guarantee_that_an_attack_contradicts_is_refuted(
     assert found.verdict == "refuted"
     assert "in at most 5% of audits" in found.verdict_sentence
     whole.save(run.path)
+
+
+def test_the_models_are_asked_where_the_engine_works_and_only_the_answers_come_back(
+    audited: tuple[Run, AuditResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target too, whose folder a node of a cluster does not have; and shadows that were trained and not asked."""
+    run, expected = audited
+    folder = tmp_path / "runs"
+    shutil.copytree(run.path.parent, folder)
+    for answers in folder.rglob("signals"):
+        shutil.rmtree(answers)
+    for attacks in folder.rglob("attacks"):
+        shutil.rmtree(attacks)
+    worked: list[str] = []
+
+    def elsewhere(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
+        for number, task in enumerate(tasks):
+            node = tmp_path / f"node-{number}"
+            node.mkdir()
+            task.work(node)
+            files = collected(task, node)
+            assert all(name.startswith("signals/") for name in files)
+            task.receive(files)
+            worked.append(task.folder.name)
+            tell(task, None)
+        monkeypatch.setattr(Run, "load_model", lambda run: pytest.fail("asked by the command itself"))
+
+    found = audit_run(open_run(folder / run.path.name), **SETTINGS, engine=elsewhere)
+    assert len(worked) == 7 and run.path.name in worked  # with the two shadows of the paper's attack
+    assert [one.metrics for one in found.attacks] == [one.metrics for one in expected.attacks]

@@ -2,46 +2,31 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from resperturb.attacks.augmented import augmented
 from resperturb.attacks.signals import Access, Query, Signals, signals_of
-from resperturb.audits.candidates import Asked, asked_about
+from resperturb.audits.candidates import Asked
 from resperturb.files import write_bytes
 from resperturb.models.ensemble import Ensemble
 from resperturb.models.names import parse_name
 from resperturb.noise import derive_key
 from resperturb.perturbation import noise_off
-from resperturb.training.config import DataConfig, TrainConfig
+from resperturb.training.config import TrainConfig
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import Run
 
 SCHEMA = 2
-ANSWER_FILES = "signals/*.npz"
+ANSWER_FILES = ("signals/*.npz",)
 # The image, its mirror image, and both shifted once in each direction along an axis.
 AUGMENTED = 10
-
-
-@dataclass(frozen=True)
-class AskAfterTraining:
-    """Ask a model about the candidates of an audit where it was trained; for :func:`resperturb.engine.train_many`."""
-
-    data: DataConfig
-    queries: tuple[Query, ...]
-
-    def __call__(self, run: Run) -> None:
-        """Ask, unless the answers are there already; the shadows of the paper's attack are asked by that attack."""
-        if run.config.data.part == "shadow_train":
-            return
-        answers_of(run, asked_about(self.data), self.queries)
 
 
 def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
@@ -67,17 +52,36 @@ def answers_of(run: Run, asked: Asked, queries: Sequence[Query]) -> dict[Access,
     return {query.access: _signals(run, asked, query) for query in queries}
 
 
+def is_asked(run: Run, asked: Asked, queries: Sequence[Query]) -> bool:
+    """Whether the answers of :func:`answers_of` are kept already."""
+    return all(_path(run, asked, query).exists() for query in queries)
+
+
 def _signals(run: Run, asked: Asked, query: Query) -> Signals:
-    path = run.path / "signals" / f"{_digest(run, asked, query)}.npz"
+    path = _path(run, asked, query)
     kept = _load(path, len(asked.images))
     if kept is not None:
         return kept
     found = signals_of(_draws(run, asked, query), asked.images.labels, query.averages)
+    keep_arrays(path, {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__})
+    return found
+
+
+def keep_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays with a checksum."""
     buffer = io.BytesIO()
-    arrays = {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__}
     np.savez(buffer, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
     write_bytes(path, buffer.getvalue())
-    return found
+
+
+def kept_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray] | None:
+    """Read arrays back; None if there are none, or if the file is damaged: then the model is asked again."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in names}
+            return arrays if str(file["checksum"]) == _checksum(arrays) else None
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
+        return None
 
 
 def query_seed(run: Run, *parts: int) -> int:
@@ -88,9 +92,13 @@ def query_seed(run: Run, *parts: int) -> int:
     return int.from_bytes(derive_key(b"audit", run.config.digest.encode(), *parts)[:6], "little")
 
 
+def model_here(run: Run) -> nn.Module:
+    """Load the model of a run onto the GPU of this process, if it has one."""
+    return run.load_model().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
-    # Where the task is that asks: on its GPU if it has one.
-    model = run.load_model().to("cuda" if torch.cuda.is_available() else "cpu")
+    model = model_here(run)
     mean, std, images = run.config.mean, run.config.std, asked.images.images
     if query.access == "networks apart":
         assert isinstance(model, Ensemble)
@@ -110,10 +118,15 @@ def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
         yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=query_seed(run))
 
 
-def _digest(run: Run, asked: Asked, query: Query) -> str:
-    digest = hashlib.sha256(repr((SCHEMA, run.config.digest, asked.digest, query)).encode())
+def _path(run: Run, asked: Asked, query: Query) -> Path:
+    return answer_path(run, repr((SCHEMA, run.config.digest, asked.digest, query)))
+
+
+def answer_path(run: Run, what: str) -> Path:
+    """Where the answers of a run to ``what`` are kept: bound to its weights."""
+    digest = hashlib.sha256(what.encode())
     digest.update(run.model_path.read_bytes())
-    return digest.hexdigest()[:16]
+    return run.path / "signals" / f"{digest.hexdigest()[:16]}.npz"
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:
@@ -124,14 +137,8 @@ def _checksum(arrays: dict[str, np.ndarray]) -> str:
 
 
 def _load(path: Path, rows: int) -> Signals | None:
-    """Read signals back; None if there are none, or if the file is damaged: then they are asked for again."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in Signals.__annotations__}
-            sound = str(file["checksum"]) == _checksum(arrays)
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
-        return None
-    if not sound or len(arrays["confidence"]) != rows:
+    arrays = kept_arrays(path, Signals.__annotations__)
+    if arrays is None or len(arrays["confidence"]) != rows:
         return None
     averages = tuple(int(number) for number in arrays.pop("averages"))
     return Signals(averages=averages, **arrays)

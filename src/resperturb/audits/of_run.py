@@ -10,7 +10,7 @@ from resperturb.audits.bounds import Bools
 from resperturb.audits.candidates import Asked, asked_about
 from resperturb.audits.result import AttackResult, AuditResult, Model
 from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
-from resperturb.audits.shadows import train_shadows
+from resperturb.audits.shadows import learned_draws, train_shadows
 from resperturb.engine import Engine, local_engine, train_many
 from resperturb.errors import UsageError
 from resperturb.training.config import TrainConfig
@@ -70,15 +70,14 @@ def audit_run(
         raise UsageError(f"{target.path} is a shadow of the paper's attack; audit a run of the part target_train.")
     asked = asked_about(data)
     queries = queries_of(attacked.config, settings.draws)
-    trained: list[Run] = []
     learned: list[AttackResult] = []
-    if shadows:
-        along = learned_shadow_configs(attacked.config)
 
-        def tell(done: int, count: int) -> None:
+    def tell(done: int, count: int) -> None:
+        if count:
             on_stage("training shadow models", done, count)
 
-        trained = train_shadows(attacked, shadows, queries, jobs, tell, engine, along)
+    trained = train_shadows(attacked, shadows, queries, settings.draws, jobs, tell, engine)
+    if shadows:
         learned, failures = _learned(attacked, settings)
         caveats += failures
     found = assess(
@@ -152,7 +151,7 @@ def _learned(target: Run, settings: Settings) -> tuple[list[AttackResult], list[
     found: list[AttackResult] = []
     failures: list[str] = []
     for adaptive in (False, True)[: len(learned_shadow_configs(target.config))]:
-        for draws in sorted({1, max(settings.draws)}) if noisy else [1]:
+        for draws in learned_draws(settings.draws) if noisy else [1]:
             try:
                 found.append(run_shadow_attack(target, adaptive=adaptive, draws=draws))
             except AttackFailedError as error:

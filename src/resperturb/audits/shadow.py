@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from resperturb.attacks.shadow_network import (
@@ -18,14 +19,14 @@ from resperturb.attacks.shadow_network import (
 from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
 from resperturb.auditing.metrics import precision_recall
 from resperturb.auditing.result import LowerBound
-from resperturb.audits.ask import query_seed
+from resperturb.audits.ask import answer_path, keep_arrays, kept_arrays, model_here, query_seed
 from resperturb.audits.bounds import Design
 from resperturb.audits.result import RECORD, AttackResult, AttackScores, keep_attack, kept_attacks
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import parse_name
 from resperturb.perturbation import strategy_to_dict
 from resperturb.training.config import TrainConfig
-from resperturb.training.inputs import Inputs, load_inputs, out_indices
+from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
@@ -91,11 +92,10 @@ def run_shadow_attack(
             return kept.result
     shadow = train(shadow_config(target.config, adaptive), runs=shadow_folder(target), on_update=on_update)
     attack = shadow_attack(target, shadow, draws, seed)
-    noisy = target.config.strategy is not None and target.config.strategy.is_noisy
     result = AttackResult(
         name=name,
         reference=REFERENCE,
-        access="noise on" if noisy else "noise off",
+        access="noise on" if _is_noisy(target.config) else "noise off",
         draws=draws,
         combination="mean logit" if draws > 1 else None,
         fixed=True,
@@ -163,8 +163,8 @@ def shadow_attack(target: Run, shadow: Run, draws: int = 1, seed: int = 0) -> Le
     check_attackable(target)
     check_shadow(target, shadow)
     inputs = load_inputs(target.config.data)
-    attack, learning_rate = fit_attack(*_half_features(shadow, inputs, draws), seed=seed)
-    members, nonmembers = _half_features(target, inputs, draws)
+    attack, learning_rate = fit_attack(*features_of(shadow, draws), seed=seed)
+    members, nonmembers = features_of(target, draws)
     part, groups = target.config.data.part, inputs.train.groups
     return LearnedAttack(
         AttackScores(membership(attack, members), membership(attack, nonmembers)),
@@ -197,20 +197,44 @@ def check_shadow(target: Run, shadow: Run) -> None:
         )
 
 
-def _half_features(run: Run, inputs: Inputs, draws: int) -> tuple[Tensor, Tensor]:
-    """Features of the members and the non-members of a run."""
-    part = run.config.data.part
-    model = run.load_model()
-    images = (
-        inputs.train.select(inputs.member_indices(part)).images,
-        inputs.train.select(out_indices(inputs, part)).images,
-    )
-    mean, std = run.config.mean, run.config.std
-    members, nonmembers = (
-        top_probabilities(predict(model, batch, mean=mean, std=std, draws=draws, seed=query_seed(run, index)))
-        for index, batch in enumerate(images)
-    )
-    return members, nonmembers
+def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
+    """Return what the attack network sees of the members and the non-members of a run, and keep it with the run.
+
+    Args:
+        run: A run on one of the quarters.
+        draws: How many draws of the noise are averaged for every answer, if there is any.
+    """
+    path = _features_path(run, draws)
+    kept = kept_arrays(path, ("members", "nonmembers"))
+    if kept is None:
+        inputs, part, model = load_inputs(run.config.data), run.config.data.part, model_here(run)
+        kept = {}
+        rows = {"members": inputs.member_indices(part), "nonmembers": out_indices(inputs, part)}
+        for index, (name, chosen) in enumerate(rows.items()):
+            logits = predict(
+                model,
+                inputs.train.select(chosen).images,
+                mean=run.config.mean,
+                std=run.config.std,
+                draws=draws if _is_noisy(run.config) else 1,
+                seed=query_seed(run, index),
+            )
+            kept[name] = top_probabilities(logits).numpy()
+        keep_arrays(path, kept)
+    return torch.from_numpy(kept["members"]), torch.from_numpy(kept["nonmembers"])
+
+
+def has_features(run: Run, draws: int) -> bool:
+    """Whether :func:`features_of` are kept already."""
+    return _features_path(run, draws).exists()
+
+
+def _features_path(run: Run, draws: int) -> Path:
+    return answer_path(run, repr(("features", run.config.digest, draws if _is_noisy(run.config) else 1)))
+
+
+def _is_noisy(config: TrainConfig) -> bool:
+    return config.strategy is not None and config.strategy.is_noisy
 
 
 def shadow_folder(target: Run) -> Path:

@@ -1,12 +1,14 @@
 """The shadow models of an audit of a run: trained as the target is, noise and all, on subsets that coins decide."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from resperturb.attacks.signals import Query
-from resperturb.audits.ask import ANSWER_FILES, AskAfterTraining
-from resperturb.audits.shadow import shadow_folder
+from resperturb.audits.ask import ANSWER_FILES, answers_of, is_asked
+from resperturb.audits.candidates import asked_about
+from resperturb.audits.shadow import features_of, has_features, learned_shadow_configs, shadow_folder
 from resperturb.engine import Engine, local_engine, train_many
-from resperturb.training.config import TrainConfig
+from resperturb.training.config import DataConfig, TrainConfig
 from resperturb.training.run import Run
 
 
@@ -32,30 +34,75 @@ def shadow_configs(target: TrainConfig, count: int) -> list[TrainConfig]:
     ]
 
 
+def learned_draws(draws: Sequence[int]) -> list[int]:
+    """Say over how many draws the paper's attack averages: as the paper does, over one, and over the most."""
+    return sorted({1, max(draws, default=1)})
+
+
+@dataclass(frozen=True)
+class AskAfterTraining:
+    """Ask a model what the attacks need of it where it was trained; for :func:`resperturb.engine.train_many`.
+
+    Attributes:
+        data: Of the target.
+        queries: How the target and the shadow models are asked about the candidates.
+        draws: Over how many draws the paper's attack averages; none if it is not made.
+    """
+
+    data: DataConfig
+    queries: tuple[Query, ...]
+    draws: tuple[int, ...]
+
+    def __call__(self, run: Run) -> None:
+        """Ask, unless the answers are there already."""
+        if self._in_audit(run):
+            answers_of(run, asked_about(self.data), self.queries)
+        if self._in_attack(run):
+            for draws in self.draws:
+                features_of(run, draws)
+
+    def is_done(self, run: Run) -> bool:
+        """Whether all answers are kept."""
+        asked = not self._in_audit(run) or is_asked(run, asked_about(self.data), self.queries)
+        return asked and not (self._in_attack(run) and any(not has_features(run, draws) for draws in self.draws))
+
+    def results(self) -> tuple[str, ...]:
+        """The answers."""
+        return ANSWER_FILES
+
+    def _in_audit(self, run: Run) -> bool:
+        return run.config.data.part != "shadow_train"
+
+    def _in_attack(self, run: Run) -> bool:
+        data = run.config.data
+        return data.part == "shadow_train" or (data.part, data.subset_seed) == (self.data.part, self.data.subset_seed)
+
+
 def train_shadows(
     target: Run,
     count: int,
     queries: Sequence[Query],
+    draws: Sequence[int] = (1,),
     jobs: int | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
     engine: Engine = local_engine,
-    along: Sequence[TrainConfig] = (),
 ) -> list[Run]:
-    """Train the shadow models that are missing beside the target, and ask each where it was trained.
+    """Train the shadow models that are missing beside the target, and ask all of them where the engine has room.
 
     Args:
-        target: The run under audit.
-        count: How many.
+        target: The run under audit, which is asked too.
+        count: How many shadow models; the two of the paper's attack come on top, unless there are none.
         queries: How to ask them.
+        draws: The numbers of draws that the audit averages over.
         jobs: Trainings at a time.
         on_done: Told of progress.
         engine: Where to train.
-        along: Other trainings to do at the same time, so that all cores have work.
 
     Returns:
         The shadow models.
     """
-    configs = [*shadow_configs(target.config, count), *along]
+    learned = learned_shadow_configs(target.config) if count else []
+    configs = [*shadow_configs(target.config, count), *learned]
     done = 0
     on_done(done, len(configs))
 
@@ -64,6 +111,6 @@ def train_shadows(
         done += 1
         on_done(done, len(configs))
 
-    after = AskAfterTraining(target.config.data, tuple(queries))
+    after = AskAfterTraining(target.config.data, tuple(queries), tuple(learned_draws(draws)) if learned else ())
     folder = shadow_folder(target)
-    return train_many(configs, folder, jobs, tell, engine=engine, after=after, keeps=(ANSWER_FILES,))[:count]
+    return train_many(configs, folder, jobs, tell, engine=engine, after=after, trained=[target])[:count]

@@ -3,32 +3,46 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from resperturb.engine.local import local
 from resperturb.engine.task import Cargo, Engine, Files, Task
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import write_bytes
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run, open_run
 
-AfterTraining = Callable[[Run], None]
+RUN_FILES = ("config.json", "metrics.jsonl", "model.safetensors")
+
+
+class AfterTraining(Protocol):
+    """What the process that trained a model does with the finished run, such as to ask the model about records."""
+
+    def __call__(self, run: Run) -> None:
+        """Do it, and leave the results in the folder of the run."""
+
+    def is_done(self, run: Run) -> bool:
+        """Whether the results are there."""
+
+    def results(self) -> tuple[str, ...]:
+        """Return patterns of the files that it leaves in the run."""
 
 
 @dataclass(frozen=True)
 class TrainTask(Task):
-    """Train a configuration, which carries its fingerprint; then, if asked, look at the model where it is.
+    """Train a configuration, which carries its fingerprint; then look at the model where it is.
 
     Attributes:
         config: What to train.
         folder: The folder of the run.
-        after: Called with the finished run by the process that trained it, such as to ask the model about records.
-        keeps: Patterns of the files that ``after`` leaves in the run.
+        after: What to do with the finished run.
+        trained: The files of the run if it is finished already, so that only ``after`` is left to do.
     """
 
     config: TrainConfig
     folder: Path
     after: AfterTraining | None = None
-    keeps: tuple[str, ...] = ()
+    trained: Files | None = None
 
     def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
         """Train into ``folder``."""
@@ -45,13 +59,17 @@ class TrainTask(Task):
                     "images that are kept on disk because memory is too small for them are not sent to the nodes of "
                     f"a Ray cluster, and a node does not have them under the same name: {error}"
                 ) from error
-        run = train(self.config, out=folder, accelerator=accelerator)
+        if folder != self.folder:
+            for name, content in (self.trained or {}).items():
+                write_bytes(folder / name, content)
+        run = open_run(folder) if self.trained else train(self.config, out=folder, accelerator=accelerator)
         if self.after is not None:
             self.after(run)
 
     def results(self) -> tuple[str, ...]:
         """The files of a run; its result comes last, as its presence says that it is finished."""
-        return ("config.json", "metrics.jsonl", "model.safetensors", *self.keeps, "result.json")
+        after = () if self.after is None else self.after.results()
+        return after if self.trained else (*RUN_FILES, *after, "result.json")
 
     def cargo(self) -> Cargo:
         """The images, if they are in memory."""
@@ -59,7 +77,9 @@ class TrainTask(Task):
 
     def receive(self, files: Files) -> None:
         """Write the files of a run that was trained elsewhere."""
-        from resperturb.files import write_bytes
+        if self.trained:
+            super().receive(files)
+            return
         from resperturb.training.run import held_run
 
         with held_run(self.config, self.folder, self.folder.parent) as run:
@@ -79,7 +99,7 @@ def train_many(
     engine: Engine = local,
     on_failure: Callable[[TrainConfig, ResperturbError], None] | None = None,
     after: AfterTraining | None = None,
-    keeps: tuple[str, ...] = (),
+    trained: Sequence[Run] = (),
 ) -> list[Run]:
     """Train every configuration into a run under ``runs``.
 
@@ -91,9 +111,9 @@ def train_many(
         engine: Where to train.
         on_failure: Told of a training that fails by itself, which is then left out; without it, the first that fails
             ends the others.
-        after: Called with every finished run by the process that trained it. It must do nothing where its work is
-            done already: it is also called, in this process, for runs that were finished before.
-        keeps: Patterns of the files that ``after`` leaves in a run.
+        after: What to do with every finished run, where it was trained; with one that was finished before, wherever
+            the engine has room.
+        trained: Other runs, finished already, to do the same with.
 
     Returns:
         The finished runs, in order.
@@ -113,25 +133,33 @@ def train_many(
 
     def tell(task: Task, error: ResperturbError | None) -> None:
         assert isinstance(task, TrainTask)
+        if error is None and task.config.digest not in asked:
+            return  # one of the others
         if error is None:
             finish(open_run(task.folder))
         elif on_failure is None or isinstance(error, InterruptedTrainingError | UsageError):
             raise error
         else:
-            for original in asked[task.config.digest]:
+            for original in asked.get(task.config.digest, ()):
                 on_failure(original, error)
 
     todo = []
     for bound in {bound.digest: bound for bound in settled}.values():
-        if (run := _finished(bound, runs)) is not None:
-            if after is not None:
-                after(run)
+        if (run := _finished(bound, runs)) is None:
+            todo.append(TrainTask(bound, runs / bound.digest, after))
+        elif after is None or after.is_done(run):
             finish(run)
         else:
-            todo.append(TrainTask(bound, runs / bound.digest, after, keeps))
+            todo.append(_look(run, after))
+    todo += [_look(run, after) for run in trained if after is not None and not after.is_done(run)]
     if todo:
         engine(todo, jobs, tell)
     return [done[bound.digest] for bound in settled if bound.digest in done]
+
+
+def _look(run: Run, after: AfterTraining) -> TrainTask:
+    files = {name: (run.path / name).read_bytes() for name in (*RUN_FILES, "result.json")}
+    return TrainTask(run.config, run.path, after, files)
 
 
 def _settled(config: TrainConfig) -> TrainConfig:
