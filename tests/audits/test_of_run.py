@@ -265,5 +265,6 @@ def test_the_models_are_asked_where_the_engine_works_and_only_the_answers_come_b
         monkeypatch.setattr(Run, "load_model", lambda run: pytest.fail("asked by the command itself"))
 
     found = audit_run(open_run(folder / run.path.name), **SETTINGS, engine=elsewhere)
-    assert len(worked) == 7 and run.path.name in worked  # with the two shadows of the paper's attack
+    assert len(worked) == 7  # with the two shadows of the paper's attack
+    assert run.path.name in worked
     assert [one.metrics for one in found.attacks] == [one.metrics for one in expected.attacks]
