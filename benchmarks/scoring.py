@@ -22,6 +22,7 @@ def answers(rng: np.random.Generator, records: int, averages: tuple[int, ...]) -
 
     return Signals(
         averages,
+        labels=rng.integers(0, 10, records),
         confidence=rng.standard_normal(shape, dtype=np.float32),
         correct=rng.random(shape) < 0.8,
         mean_confidence=averaged(),
