@@ -1,4 +1,4 @@
-"""What the tests share: one thread a worker, and one small trained and attacked run."""
+"""What the tests share: one thread per worker, and one small trained and attacked run."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def passed_off_as(run: Run, config: TrainConfig, folder: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def attacked_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that has learned its images by heart, attacked by the paper's attack."""
+    """A run that has memorised its images, attacked by the paper's attack."""
     from resperturb.audits.shadow import run_shadow_attack
     from resperturb.training.loop import train
 

@@ -10,11 +10,12 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from threading import RLock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from resperturb.errors import UsageError
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 class Registry(Generic[T]):
@@ -28,8 +29,8 @@ class Registry(Generic[T]):
     >>> shapes = Registry[type]("shape", group="resperturb.doctest")
     >>> @shapes.register("circle")
     ... class Circle: ...
-    >>> shapes.names(), shapes["circle"] is Circle
-    (('circle',), True)
+    >>> shapes.names(), shapes["circle"] is Circle, Circle.name
+    (('circle',), True, 'circle')
     >>> shapes["square"]
     Traceback (most recent call last):
     ...
@@ -43,20 +44,22 @@ class Registry(Generic[T]):
         self._loaded = False
         self._lock = RLock()
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that registers what it decorates under ``name``.
+    def register(self, name: str) -> Callable[[S], S]:
+        """Return a decorator that registers what it decorates under ``name``; a class then has it as ``name``.
 
         Raises:
             UsageError: If another object has this name already.
         """
 
-        def add(thing: T) -> T:
+        def add(thing: S) -> S:
             present = self._found.get(name)
             if present is not None and _origin(present) != _origin(thing):
                 raise UsageError(
                     f"there is a {self.kind} {name!r} already ({_origin(present)}); give {_origin(thing)} another."
                 )
-            self._found[name] = thing
+            if isinstance(thing, type):
+                cast(Any, thing).name = name
+            self._found[name] = cast(T, thing)
             return thing
 
         return add

@@ -39,10 +39,10 @@ def test_the_credible_interval_holds_the_stated_share_of_posterior_draws():
 
 def _error_rate(size: int, tpr: float, fpr: float, epsilon: float, prior: float, alpha: float) -> float:
     """How often, exactly, the accepting bound at a fixed threshold lies above ``epsilon``."""
-    hits, accused = binom(size, tpr), binom(size, fpr)
+    hits, false_positives = binom(size, tpr), binom(size, fpr)
     total = 0.0
     for fp in range(size + 1):
-        if accused.pmf(fp) < 1e-7:
+        if false_positives.pmf(fp) < 1e-7:
             continue
         # More hits claim more, so there is a first count at which the truth is refuted.
         low, high = 0, size + 1
@@ -50,7 +50,7 @@ def _error_rate(size: int, tpr: float, fpr: float, epsilon: float, prior: float,
             tp = (low + high) // 2
             refuted = _posterior(Confusion(tp, fp, size, size), 0.0, prior, "accept")(epsilon) <= alpha
             low, high = (low, tp) if refuted else (tp + 1, high)
-        total += accused.pmf(fp) * hits.sf(low - 1)
+        total += false_positives.pmf(fp) * hits.sf(low - 1)
     return total
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from resperturb.attacks.signals import Query, Signals, signals_of
 from resperturb.audits.ask import answers_of
-from resperturb.audits.candidates import Asked, asked_about
+from resperturb.audits.candidates import CandidateImages, candidate_images
 from resperturb.perturbation import noise_off
 from resperturb.training.loop import train
 from resperturb.training.predict import predict
@@ -22,50 +22,50 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(config, runs=tmp_path_factory.mktemp("noisy"))
 
 
-def one(run: Run, asked: Asked, query: Query) -> Signals:
-    return answers_of(run, asked, [query])[query.access]
+def one(run: Run, queried: CandidateImages, query: Query) -> Signals:
+    return answers_of(run, queried, [query])[query.access]
 
 
 def test_a_run_is_asked_with_its_noise_without_it_and_network_by_network(noisy: Run) -> None:
-    asked = asked_about(noisy.config.data, population=5)
-    on = one(noisy, asked, Query("noise on", (1, 3)))
-    assert on.confidence.shape == (len(asked.images), 3)
+    queried = candidate_images(noisy.config.data, population=5)
+    on = one(noisy, queried, Query("noise on", (1, 3)))
+    assert on.confidence.shape == (len(queried.images), 3)
     assert (on.confidence.std(axis=1) > 0).all()
-    off = one(noisy, asked, Query("noise off"))
+    off = one(noisy, queried, Query("noise off"))
     model = noisy.load_model()
     with noise_off(model):
-        logits = predict(model, asked.images.images, mean=noisy.config.mean, std=noisy.config.std)
-    assert np.allclose(off.confidence, signals_of([logits], asked.images.labels).confidence, atol=1e-4)
-    apart = one(noisy, asked, Query("networks apart", (2,)))
+        logits = predict(model, queried.images.images, mean=noisy.config.mean, std=noisy.config.std)
+    assert np.allclose(off.confidence, signals_of([logits], queried.images.labels).confidence, atol=1e-4)
+    apart = one(noisy, queried, Query("networks apart", (2,)))
     assert np.allclose(apart.average("mean_confidence", 2), off.average("mean_confidence", 1), atol=1e-4)
     assert not np.allclose(apart.confidence[:, 0], apart.confidence[:, 1])
 
 
 def test_signals_are_kept_and_belong_to_model_rows_and_query(noisy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asked_about(noisy.config.data, population=5)
-    first = one(noisy, asked, Query("noise on", (2,)))
+    queried = candidate_images(noisy.config.data, population=5)
+    first = one(noisy, queried, Query("noise on", (2,)))
     with monkeypatch.context() as without_model:
         without_model.setattr(Run, "load_model", lambda run: pytest.fail("it was asked before"))
-        again = one(noisy, asked, Query("noise on", (2,)))
+        again = one(noisy, queried, Query("noise on", (2,)))
     assert all(np.array_equal(getattr(first, name), getattr(again, name)) for name in Signals.__annotations__)
     files = set((noisy.path / "signals").iterdir())
-    one(noisy, asked_about(noisy.config.data, population=6), Query("noise on", (2,)))
-    one(noisy, asked, Query("noise on", (1, 2)))
+    one(noisy, candidate_images(noisy.config.data, population=6), Query("noise on", (2,)))
+    one(noisy, queried, Query("noise on", (1, 2)))
     assert len(set((noisy.path / "signals").iterdir()) - files) == 2
 
 
 def test_damaged_signals_are_asked_for_again(noisy: Run) -> None:
-    asked = asked_about(noisy.config.data, population=3)
-    first = one(noisy, asked, Query("noise off"))
+    queried = candidate_images(noisy.config.data, population=3)
+    first = one(noisy, queried, Query("noise off"))
     for file in (noisy.path / "signals").iterdir():
         file.write_bytes(file.read_bytes()[:50])
-    assert np.array_equal(first.confidence, one(noisy, asked, Query("noise off")).confidence)
+    assert np.array_equal(first.confidence, one(noisy, queried, Query("noise off")).confidence)
 
 
 def test_two_runs_do_not_share_their_noise(noisy: Run, tmp_path: Path) -> None:
     # The same weights under another name: what is equal in their answers could only be the noise.
     other = passed_off_as(noisy, noisy.config.model_copy(update={"seed": 1}), tmp_path)
-    asked = asked_about(noisy.config.data, population=0)
-    first, second = (np.diff(one(run, asked, Query("noise on", (2,))).confidence)[:, 0] for run in (noisy, other))
+    queried = candidate_images(noisy.config.data, population=0)
+    first, second = (np.diff(one(run, queried, Query("noise on", (2,))).confidence)[:, 0] for run in (noisy, other))
     # Forty independent pairs: a correlation of 0.6 is four standard errors away.
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.6

@@ -13,7 +13,7 @@ from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing.metrics import auc
 from resperturb.audits import AttackResult, AuditResult, audit_run, kept_attacks, read_audit
 from resperturb.audits.ask import queries_of
-from resperturb.audits.candidates import asked_about
+from resperturb.audits.candidates import candidate_images
 from resperturb.audits.shadow import shadow_folder
 from resperturb.audits.shadows import shadow_configs
 from resperturb.engine.task import Task, Tell, collected
@@ -128,11 +128,11 @@ def test_an_attack_network_that_does_not_learn_is_told_of_and_the_rest_stands(
 
 def test_every_candidate_is_in_half_of_the_shadows(audited: tuple[Run, AuditResult]) -> None:
     run, _ = audited
-    asked = asked_about(run.config.data)
+    queried = candidate_images(run.config.data)
     shadows = shadow_configs(run.config, 4)
-    times = np.sum([asked.members(config.data) for config in shadows], axis=0)
-    assert set(times[: len(asked)].tolist()) == {2}
-    assert set(times[len(asked) :].tolist()) == {0}
+    times = np.sum([queried.members(config.data) for config in shadows], axis=0)
+    assert set(times[: len(queried)].tolist()) == {2}
+    assert set(times[len(queried) :].tolist()) == {0}
     assert {config.perturbation["gamma"] for config in shadows} == {NOISE["gamma"]}
     assert len({config.seed for config in [*shadows, run.config]}) == 5
 
@@ -228,7 +228,7 @@ def test_a_guarantee_that_an_attack_contradicts_is_refuted(
     run, whole = audited
     # Far more noise than the run was trained with: then so much could not have leaked.
     small = dataclasses.replace(whole.guarantee, epsilon=1e-3)
-    monkeypatch.setattr("resperturb.audits.of_run.run_guarantee", lambda run, delta: small)
+    monkeypatch.setattr("resperturb.training.run.Run.guarantee", lambda run, delta: small)
     monkeypatch.setattr(
         "resperturb.audits.assess.Design.bound",
         lambda design, scores, attack: dataclasses.replace(design.nothing(""), epsilon=1.0, unmet=()),

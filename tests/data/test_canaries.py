@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resperturb.data.canaries import KINDS, NEAR, fair_coins, joined, make_canaries
+from resperturb.data.canaries import KINDS, NEAR, concatenated, fair_coins, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 
@@ -103,7 +103,7 @@ def test_canaries_belong_to_no_patient() -> None:
     assert made.images.groups is not None
     assert whole.groups is not None
     assert not set(made.images.groups) & set(whole.groups)
-    assert len(joined(whole, made.images)) == 60 + len(made)
+    assert len(concatenated(whole, made.images)) == 60 + len(made)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ def test_a_mask_gives_what_it_gives_of_a_tensor():
 
 @given(st.lists(st.integers(0, 11), min_size=1), st.lists(st.integers(0, 11), min_size=1), st.data())
 def test_selecting_and_joining_do_as_with_tensors(one, other, data):
-    rows, tensor = Rows(PARTS).select(one).joined(Rows(PARTS).select(other)), torch.cat([WHOLE[one], WHOLE[other]])
+    rows, tensor = (
+        Rows(PARTS).select(one).concatenated(Rows(PARTS).select(other)),
+        torch.cat([WHOLE[one], WHOLE[other]]),
+    )
     assert (len(rows), rows.shape) == (len(tensor), tensor.shape)
     again = data.draw(st.lists(st.integers(0, len(tensor) - 1), min_size=1))
     assert rows.select(again)[:].equal(tensor[again])
@@ -41,9 +44,9 @@ def test_selecting_and_joining_do_as_with_tensors(one, other, data):
 
 def test_grey_rows_become_colour_ones_where_others_are_in_colour():
     grey = PARTS[1][:, :1]
-    joined = Rows([PARTS[0]]).joined(Rows([grey]))
-    assert joined.shape == (12, 3, 2, 4)
-    assert joined[:].equal(torch.cat([torch.from_numpy(PARTS[0]), torch.from_numpy(grey).repeat(1, 3, 1, 1)]))
+    concatenated = Rows([PARTS[0]]).concatenated(Rows([grey]))
+    assert concatenated.shape == (12, 3, 2, 4)
+    assert concatenated[:].equal(torch.cat([torch.from_numpy(PARTS[0]), torch.from_numpy(grey).repeat(1, 3, 1, 1)]))
     assert Rows([grey], channels=3).select([1])[0].equal(torch.from_numpy(grey[1]).repeat(3, 1, 1))
 
 

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from resperturb.data import load_pair, storage
-from resperturb.data.canaries import joined, make_canaries
+from resperturb.data.canaries import concatenated, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import Rows
 from resperturb.errors import ResperturbError, UsageError
@@ -101,7 +101,7 @@ def test_members_and_canaries_are_the_same_on_disk(tmp_path):
     for data_in in ("disk", "memory"):
         train, _ = load_pair(str(file), data_in=data_in)
         canaries = make_canaries(train, np.arange(40), {"mislabelled": 5, "near_duplicate": 4, "blank": 3}, seed=1)
-        found.append(joined(train.select(np.arange(40, 80)), canaries.images).select([50, 0, 45, 3]))
+        found.append(concatenated(train.select(np.arange(40, 80)), canaries.images).select([50, 0, 45, 3]))
     assert isinstance(found[0].images, Rows)
     assert found[0].images[:].equal(found[1].images)
     assert found[0].fingerprint == found[1].fingerprint

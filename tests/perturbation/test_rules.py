@@ -12,7 +12,7 @@ from resperturb.errors import UsageError
 from resperturb.perturbation.junctions import all_sums
 from resperturb.perturbation.perturb import perturbed_junctions
 from resperturb.perturbation.sums import reader as reader_module
-from resperturb.perturbation.sums.rules import Verdict, handed_in, judge
+from resperturb.perturbation.sums.rules import Judgement, handed_in, judge
 from resperturb.perturbation.sums.values import BRANCH, GATED, LIGHT, LINEAR, PLAIN, PRODUCT, PROJECTION, Path, Value
 
 WIDTH = 6
@@ -33,23 +33,25 @@ def test_rule_1_a_tensor_added_to_itself_is_no_junction() -> None:
 @pytest.mark.parametrize("branch", [LIGHT, PROJECTION, BRANCH, GATED, PRODUCT])
 def test_rule_2_a_tensor_and_a_function_of_it_are_a_junction(branch: int) -> None:
     for left, right, side in ((value(PLAIN), value(branch), "left"), (value(branch), value(PLAIN), "right")):
-        verdict = judge(left, right)
-        assert verdict is not None
-        assert (verdict.shortcut, verdict.problem) == (side, "")
+        judgement = judge(left, right)
+        assert judgement is not None
+        assert (judgement.shortcut, judgement.problem) == (side, "")
 
 
 def test_rule_2_holds_where_a_shortcut_is_plain_in_some_blocks_and_projected_in_others() -> None:
-    verdict = judge(value(PLAIN, PROJECTION), value(BRANCH))
-    assert verdict is not None
-    assert verdict.shortcut == "left"
+    judgement = judge(value(PLAIN, PROJECTION), value(BRANCH))
+    assert judgement is not None
+    assert judgement.shortcut == "left"
 
 
 @pytest.mark.parametrize(("shortcut", "branch"), [(LIGHT, BRANCH), (PROJECTION, LINEAR), (LINEAR, BRANCH)])
 def test_rule_3_a_projection_and_a_branch_are_a_junction(shortcut: int, branch: int) -> None:
-    verdict = judge(value(branch, names="conv1 conv2"), value(shortcut, names="downsample"))
-    assert verdict is not None
-    assert verdict.shortcut == "right"
-    assert verdict.reason == "the right side is a projection of what the other is computed from through conv1, conv2"
+    judgement = judge(value(branch, names="conv1 conv2"), value(shortcut, names="downsample"))
+    assert judgement is not None
+    assert judgement.shortcut == "right"
+    assert (
+        judgement.reason == "the right side is a projection of what the other is computed from through conv1, conv2"
+    )
 
 
 def test_rule_4_two_projections_are_one_linear_layer() -> None:
@@ -63,10 +65,10 @@ def test_rule_5_scores_and_what_positions_add_are_attention(other: int) -> None:
 
 @pytest.mark.parametrize(("left", "right"), [(BRANCH, BRANCH), (LINEAR, LINEAR), (GATED, GATED), (LINEAR, GATED)])
 def test_rule_6_all_else_is_unclear(left: int, right: int) -> None:
-    verdict = judge(value(left, names="a"), value(right, names="b"))
-    assert verdict is not None
-    assert verdict.shortcut is None
-    assert verdict.problem in ("both sides are transformed", "a side is a gate")
+    judgement = judge(value(left, names="a"), value(right, names="b"))
+    assert judgement is not None
+    assert judgement.shortcut is None
+    assert judgement.problem in ("both sides are transformed", "a side is a gate")
 
 
 def test_sides_that_derive_from_no_common_tensor_are_no_junction() -> None:
@@ -313,6 +315,6 @@ def test_a_network_of_a_class_is_read_once_and_our_own_never(monkeypatch: pytest
 def test_a_verdict_has_a_reason_or_a_problem() -> None:
     for left in range(PRODUCT + 1):
         for right in range(PRODUCT + 1):
-            verdict = judge(value(left), value(right))
-            assert verdict is None or bool(verdict.reason) != bool(verdict.problem)
-            assert verdict is None or isinstance(verdict, Verdict)
+            judgement = judge(value(left), value(right))
+            assert judgement is None or bool(judgement.reason) != bool(judgement.problem)
+            assert judgement is None or isinstance(judgement, Judgement)

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from resperturb.audits import kept_attacks, read_audit
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedModel
 from resperturb.report.page import render, write_report
 from resperturb.training.run import Run
@@ -85,7 +84,7 @@ def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
     assert private.words[0].upper() + private.words[1:] in words
     for assumption in private.assumptions:
         assert f"{assumption.status}: {assumption.statement}" in words
-    noisy = claim(runs[1]).tested
+    noisy = runs[1].guarantees[-1]
     assert noisy.level == "vacuous"
     assert "No useful guarantee (epsilon at most" in words
     assert all(assumption.statement in words for assumption in noisy.assumptions)
@@ -101,7 +100,7 @@ def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedModel]
     lower = bounds["shown by an attack (lower bound)"]
     assert lower["x"][0] == max(0.01, audit.epsilon_lower.epsilon)
     upper = bounds["proven (upper bound)"]
-    assert upper["x"] == [claim(runs[1]).tested.epsilon, runs[2].guarantee.epsilon]
+    assert upper["x"] == [runs[1].guarantees[-1].epsilon, runs[2].guarantee.epsilon]
 
 
 def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.noise import standard_normal, training_key
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import joined
+from resperturb.training.distributed import Execution, joined
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.steps import Steps
@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
         said["first"] = message(UsageError, lambda: world.first(lambda: world.leads and config(epochs=0)))
 
         noisy = config(**NOISY)
-        steps = Steps(noisy, load_inputs(noisy.data).members("target_train"), world=world)
+        steps = Steps(noisy, load_inputs(noisy.data).members("target_train"), Execution(world=world))
         progress = Progress()
         for _ in range(3):
             steps.take(progress)

@@ -8,7 +8,6 @@ import pytest
 
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.training.config import TrainConfig
-from resperturb.training.guarantee import run_guarantee
 from resperturb.training.run import Run
 from tests.conftest import tiny_config
 
@@ -27,58 +26,58 @@ def finished(tmp_path: Path, config: TrainConfig, **result: object) -> Run:
     return run
 
 
-def test_without_noise_nothing_is_run_guarantee(tmp_path: Path) -> None:
+def test_without_noise_nothing_is_proven(tmp_path: Path) -> None:
     for noise in (
         {"name": "none"},
         {"name": "multiplicative", "gamma": 2.0, "floor": 0.1, "output_std": 1.0},
         {"name": "additive", "gamma": 1.0, "input_std": 0.0},
         {"name": "additive", "gamma": 1.0, "scale": "batch_std"},
     ):
-        found = run_guarantee(finished(tmp_path, secret_config(perturbation=noise)), DELTA)
+        found = finished(tmp_path, secret_config(perturbation=noise)).guarantee(DELTA)
         assert found.epsilon == math.inf
         assert found.words.startswith("no guarantee: ")
 
 
 def test_the_additive_proof_is_about_replacing_an_image_and_knows_its_radius(tmp_path: Path) -> None:
     noise = {"name": "additive", "gamma": 1.0}
-    whole = run_guarantee(finished(tmp_path, secret_config(perturbation=noise)), DELTA)
+    whole = finished(tmp_path, secret_config(perturbation=noise)).guarantee(DELTA)
     # Bytes between -2 and 2 on 28 x 28 pixels, three epochs, input noise of a half.
     assert whole.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 56 * math.sqrt(3) / 0.5), rel=1e-6)
     assert whole.neighbours == "swap"
     assert any(a.status == "enforced" and "128 bits" in a.statement for a in whole.assumptions)
     clipped = secret_config(perturbation={**noise, "clip_radius": 0.1})
-    small = run_guarantee(finished(tmp_path, clipped), DELTA)
+    small = finished(tmp_path, clipped).guarantee(DELTA)
     assert small.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(3) / 0.5), rel=1e-6)
-    ensemble = run_guarantee(finished(tmp_path, clipped.model_copy(update={"model": "en5-resnet8"})), DELTA)
+    ensemble = finished(tmp_path, clipped.model_copy(update={"model": "en5-resnet8"})).guarantee(DELTA)
     assert ensemble.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(15) / 0.5), rel=1e-6)
 
 
 def test_dp_sgd_is_counted_for_additions_and_can_be_converted(tmp_path: Path) -> None:
     private = {"name": "dpsgd", "noise_multiplier": 2.0}
-    found = run_guarantee(finished(tmp_path, secret_config(method=private)), DELTA)
+    found = finished(tmp_path, secret_config(method=private)).guarantee(DELTA)
     swapped = found.as_swap()
     assert (found.neighbours, swapped.neighbours) == ("add_remove", "swap")
     assert 0 < found.epsilon < swapped.epsilon < math.inf
     assert swapped.details["converted_from"]["epsilon"] == found.epsilon
     nothing = finished(tmp_path, tiny_config(method={"name": "dpsgd", "noise_multiplier": 0.0, "clip": None}))
-    assert run_guarantee(nothing, DELTA).claimed_epsilon == math.inf
+    assert nothing.guarantee(DELTA).claimed_epsilon == math.inf
 
 
 @pytest.mark.parametrize(
     "recipe", [{"perturbation": {"name": "additive", "gamma": 1e4}}, {"method": {"name": "dpsgd"}}]
 )
 def test_noise_that_follows_from_a_seed_proves_nothing(tmp_path: Path, recipe: dict[str, object]) -> None:
-    found = run_guarantee(finished(tmp_path, tiny_config(seeded_noise=True, **recipe)), DELTA)
+    found = finished(tmp_path, tiny_config(seeded_noise=True, **recipe)).guarantee(DELTA)
     assert found.claimed_epsilon == math.inf
     assert "--seeded-noise" in found.words
-    assert run_guarantee(finished(tmp_path, secret_config(**recipe)), DELTA).claimed_epsilon < math.inf
+    assert finished(tmp_path, secret_config(**recipe)).guarantee(DELTA).claimed_epsilon < math.inf
 
 
 def test_what_the_generator_cuts_off_is_counted_in_delta_or_said(tmp_path: Path) -> None:
-    quiet = run_guarantee(finished(tmp_path, secret_config(perturbation={"name": "additive", "gamma": 1.0})), DELTA)
+    quiet = finished(tmp_path, secret_config(perturbation={"name": "additive", "gamma": 1.0})).guarantee(DELTA)
     assert any("to the end of its tails" in a.statement for a in quiet.assumptions)
     loud = secret_config(perturbation={"name": "additive", "gamma": 300.0})
-    found = run_guarantee(finished(tmp_path, loud), DELTA)
+    found = finished(tmp_path, loud).guarantee(DELTA)
     assert found.delta == DELTA
     assert 1 < found.epsilon < 20
     assert not any("to the end of its tails" in a.statement for a in found.assumptions)

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from resperturb.audits.ask import answers_of, queries_of
-from resperturb.audits.candidates import asked_about
+from resperturb.audits.candidates import candidate_images
 from resperturb.data.rows import Rows
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train
@@ -43,10 +43,10 @@ def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeyp
         assert isinstance(load_inputs(run.config.data).train.images, Rows) == (place == "disk")
         measured = {**run.result.accuracies(), "records": run.result.records}
         weights = hashlib.sha256(run.model_path.read_bytes()).hexdigest()
-        asked = asked_about(run.config.data)
-        answers = answers_of(run, asked, queries_of(run.config, draws=(1, 2)))
+        queried = candidate_images(run.config.data)
+        answers = answers_of(run, queried, queries_of(run.config, draws=(1, 2)))
         said = {access: signals.confidence.tolist() for access, signals in answers.items()}
-        found.append((run.config.digest, weights, measured, asked.digest, said))
+        found.append((run.config.digest, weights, measured, queried.digest, said))
     assert found[0] == found[1]
 
 

@@ -12,7 +12,7 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.perturbation import Additive, strategy_of
 from resperturb.training.config import DataConfig
 from resperturb.training.inputs import load_inputs
-from resperturb.training.loop import InterruptedTrainingError, Update, measure, train
+from resperturb.training.loop import InterruptedTrainingError, Update, evaluate, train
 from resperturb.training.predict import normalize
 from resperturb.training.run import Run, open_run
 from resperturb.training.steps import epoch_order
@@ -53,7 +53,7 @@ def test_a_run_keeps_what_it_is_made_of(tmp_path: Path) -> None:
 def test_a_model_that_is_loaded_again_is_as_accurate_as_was_measured(tmp_path: Path) -> None:
     run = train(tiny_config(perturbation=NOISE, epochs=6), runs=tmp_path)
     test = load_inputs(run.config.data).test
-    assert measure(run.load_model(), test, run.config, draws=1) == run.result.test_accuracy
+    assert evaluate(run.load_model(), test, run.config, draws=1).accuracy == run.result.test_accuracy
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:

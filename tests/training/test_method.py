@@ -27,8 +27,8 @@ def halved() -> Iterator[type[Method]]:
         defaults: ClassVar[dict[str, Any]] = {"schedule": "constant"}
         factor: float = 0.5
 
-        def steps(self, config: Any, members: Any, *rest: Any) -> Steps:
-            return Steps(config.model_copy(update={"lr": config.lr * self.factor}), members, *rest)
+        def steps(self, config: Any, members: Any, execution: Any) -> Steps:
+            return Steps(config.model_copy(update={"lr": config.lr * self.factor}), members, execution)
 
         def guarantee(self, config: Any, records: int, steps: int, delta: float | None = None) -> Guarantee:
             return nothing_proven("It is an example.")
@@ -42,8 +42,7 @@ def test_a_new_method_trains_and_is_kept(halved: type[Method], tmp_path: Path) -
     assert config.schedule == "constant"
     run = train(config, runs=tmp_path)
     assert open_run(run.path).config.method == halved(factor=0.25)  # type: ignore[call-arg]
-    assert run.guarantee is not None
-    assert run.guarantee.setting == "It is an example."
+    assert run.guarantee().setting == "It is an example."
 
 
 def test_methods_are_part_of_the_hash(halved: type[Method]) -> None:

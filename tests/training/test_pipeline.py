@@ -17,6 +17,7 @@ from resperturb.errors import UsageError
 from resperturb.models import build
 from resperturb.perturbation import strategy_of
 from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.distributed import Execution
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train
 from resperturb.training.methods.dpsgd import Dpsgd
@@ -172,7 +173,7 @@ def test_rare_classes_weigh_more() -> None:
     assert weights is not None
     counts = torch.bincount(members.labels, minlength=10)
     assert torch.allclose(weights * counts, torch.full((10,), len(members) / 10))
-    steps = Steps(config, members, accelerator="cpu")
+    steps = Steps(config, members, Execution("cpu"))
     logits, labels = torch.randn(6, 10), members.labels[:6]
     each = nn.functional.cross_entropy(logits, labels, reduction="none") * weights[labels]
     assert float(steps._loss(logits, labels, 6)) == pytest.approx(float(each.sum()) / 6, rel=1e-5)

@@ -202,9 +202,9 @@ def test_epsilon_is_computed_never_read(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     assert "epsilon" not in run.result_path.read_text()
-    before = run.guarantee
+    before = run.guarantee()
     assert before is not None
-    old = as_written_before_digests(run).guarantee
+    old = as_written_before_digests(run).guarantee()
     assert old == before
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from resperturb.attacks.augmented import augmented
 from resperturb.attacks.signals import Access, Query, Signals, signals_of
-from resperturb.audits.candidates import Asked
+from resperturb.audits.candidates import CandidateImages
 from resperturb.files import write_bytes
 from resperturb.models.ensemble import Ensemble
 from resperturb.models.names import parse_name
@@ -30,7 +30,7 @@ AUGMENTED = 10
 
 
 def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
-    """Say how the models of a configuration are asked: with and without noise, and the networks of an ensemble apart.
+    """Say how models of a configuration are queried: with and without noise, and the networks of an ensemble apart.
 
     >>> from resperturb.training.config import make_config
     >>> [query.access for query in queries_of(make_config(data={"spec": "x"}, model="en5-resnet8"), (1,))]
@@ -47,22 +47,22 @@ def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
     return tuple(queries)
 
 
-def answers_of(run: Run, asked: Asked, queries: Sequence[Query]) -> dict[Access, Signals]:
-    """Ask the model of a run about all rows; what was asked before is read from the folder of the run."""
-    return {query.access: _signals(run, asked, query) for query in queries}
+def answers_of(run: Run, queried: CandidateImages, queries: Sequence[Query]) -> dict[Access, Signals]:
+    """Ask the model of a run about all rows; what it answered before is read from the folder of the run."""
+    return {query.access: _signals(run, queried, query) for query in queries}
 
 
-def is_asked(run: Run, asked: Asked, queries: Sequence[Query]) -> bool:
+def is_asked(run: Run, queried: CandidateImages, queries: Sequence[Query]) -> bool:
     """Whether the answers of :func:`answers_of` are kept already."""
-    return all(_path(run, asked, query).exists() for query in queries)
+    return all(_path(run, queried, query).exists() for query in queries)
 
 
-def _signals(run: Run, asked: Asked, query: Query) -> Signals:
-    path = _path(run, asked, query)
-    kept = _load(path, len(asked.images))
+def _signals(run: Run, queried: CandidateImages, query: Query) -> Signals:
+    path = _path(run, queried, query)
+    kept = _load(path, len(queried.images))
     if kept is not None:
         return kept
-    found = signals_of(_draws(run, asked, query), asked.images.labels, query.averages)
+    found = signals_of(_draws(run, queried, query), queried.images.labels, query.averages)
     keep_arrays(path, {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__})
     return found
 
@@ -85,7 +85,7 @@ def kept_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray] | Non
 
 
 def query_seed(run: Run, *parts: int) -> int:
-    """Give every run, and every part of what it is asked, noise of its own.
+    """Give every run, and every query of it, noise of its own.
 
     An attacker does not know the draws that the target will make, so shadow models must not share them.
     """
@@ -97,9 +97,9 @@ def model_here(run: Run) -> nn.Module:
     return run.load_model().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
+def _draws(run: Run, queried: CandidateImages, query: Query) -> Iterator[Tensor]:
     model = model_here(run)
-    mean, std, images = run.config.mean, run.config.std, asked.images.images
+    mean, std, images = run.config.mean, run.config.std, queried.images.images
     if query.access == "networks apart":
         assert isinstance(model, Ensemble)
         for network in model.networks:
@@ -118,8 +118,8 @@ def _draws(run: Run, asked: Asked, query: Query) -> Iterator[Tensor]:
         yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=query_seed(run))
 
 
-def _path(run: Run, asked: Asked, query: Query) -> Path:
-    return answer_path(run, repr((SCHEMA, run.config.digest, asked.digest, query)))
+def _path(run: Run, queried: CandidateImages, query: Query) -> Path:
+    return answer_path(run, repr((SCHEMA, run.config.digest, queried.digest, query)))
 
 
 def answer_path(run: Run, what: str) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 
 from resperturb.audits.assess import Candidates
 from resperturb.audits.result import RECORD
-from resperturb.data.canaries import Bools, Names, joined
+from resperturb.data.canaries import Bools, Names, concatenated
 from resperturb.data.images import ImageSet
 from resperturb.data.splits import Indices
 from resperturb.training.config import DataConfig
@@ -19,7 +19,7 @@ MOST_POPULATION = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class CandidateImages:
     """The rows that every model is asked about: candidates first, then a population that no model was trained on.
 
     ``kinds`` names each candidate: ``record``, or the kind of canary it is. ``indices`` are the records' places in
@@ -66,14 +66,14 @@ class Asked:
 
 
 @lru_cache(maxsize=2)
-def asked_about(data: DataConfig, population: int = MOST_POPULATION) -> Asked:
+def candidate_images(data: DataConfig, population: int = MOST_POPULATION) -> CandidateImages:
     """Find the rows to ask the models of ``data`` about.
 
     Args:
         data: The data of the target.
         population: The most records of the population.
 
-    >>> found = asked_about(DataConfig(spec="fashion-sample", limit=80, part="target_train"), population=10)
+    >>> found = candidate_images(DataConfig(spec="fashion-sample", limit=80, part="target_train"), population=10)
     >>> len(found), len(found.images), int(found.members(found.data).sum())
     (40, 50, 20)
     """
@@ -83,10 +83,10 @@ def asked_about(data: DataConfig, population: int = MOST_POPULATION) -> Asked:
     images = inputs.train.select(indices)
     kinds = np.full(len(indices), RECORD, dtype="<U32")
     if canaries is not None:
-        images = joined(images, canaries.images)
+        images = concatenated(images, canaries.images)
         kinds = np.concatenate([kinds, canaries.kinds])
-    images = joined(images, _population(inputs, data, population))
-    return Asked(images, kinds, indices, data)
+    images = concatenated(images, _population(inputs, data, population))
+    return CandidateImages(images, kinds, indices, data)
 
 
 def _population(inputs: Inputs, data: DataConfig, most: int) -> ImageSet:

@@ -7,14 +7,13 @@ from resperturb.attacks.signals import Query
 from resperturb.audits.ask import answers_of, queries_of
 from resperturb.audits.assess import Settings, assess, check_shadow_count
 from resperturb.audits.bounds import Bools
-from resperturb.audits.candidates import Asked, asked_about
+from resperturb.audits.candidates import CandidateImages, candidate_images
 from resperturb.audits.result import AttackResult, AuditResult, Model
 from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
 from resperturb.audits.shadows import learned_draws, train_shadows
 from resperturb.engine import Engine, local_engine, train_many
 from resperturb.errors import UsageError
 from resperturb.training.config import TrainConfig
-from resperturb.training.guarantee import run_guarantee
 from resperturb.training.run import Run, environment
 
 OnStage = Callable[[str, int, int], None]
@@ -68,7 +67,7 @@ def audit_run(
     data = attacked.config.data
     if data.part == "shadow_train":
         raise UsageError(f"{target.path} is a shadow of the paper's attack; audit a run of the part target_train.")
-    asked = asked_about(data)
+    queried = candidate_images(data)
     queries = queries_of(attacked.config, settings.draws)
     learned: list[AttackResult] = []
 
@@ -81,14 +80,14 @@ def audit_run(
         learned, failures = _learned(attacked, settings)
         caveats += failures
     found = assess(
-        asked.candidates(),
-        answers_of(attacked, asked, queries),
-        _shadow_answers(trained, asked, queries, on_stage),
+        queried.candidates(),
+        answers_of(attacked, queried, queries),
+        _shadow_answers(trained, queried, queries, on_stage),
         len(trained),
         queries=queries,
         settings=settings,
         model=_model(target, attacked),
-        guarantee=run_guarantee(target, settings.delta),
+        guarantee=target.guarantee(settings.delta),
         more=learned,
         caveats=caveats,
         digests=target.digests,
@@ -134,12 +133,12 @@ def _stand_in(target: Run, jobs: int | None, engine: Engine, on_stage: OnStage) 
 
 
 def _shadow_answers(
-    shadows: list[Run], asked: Asked, queries: tuple[Query, ...], on_stage: OnStage
+    shadows: list[Run], queried: CandidateImages, queries: tuple[Query, ...], on_stage: OnStage
 ) -> Iterator[tuple[Answers, Bools]]:
     """Read the answers of one shadow model after the other: what is kept does not grow with their number."""
     for number, shadow in enumerate(shadows):
         on_stage("reading answers", number, len(shadows))
-        yield answers_of(shadow, asked, queries), asked.members(shadow.config.data)
+        yield answers_of(shadow, queried, queries), queried.members(shadow.config.data)
 
 
 def _learned(target: Run, settings: Settings) -> tuple[list[AttackResult], list[str]]:

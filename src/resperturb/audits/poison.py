@@ -23,7 +23,6 @@ from resperturb.errors import UsageError
 from resperturb.files import write_json
 from resperturb.perturbation import noise_off
 from resperturb.training.config import PoisonConfig, TrainConfig
-from resperturb.training.guarantee import run_guarantee
 from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
@@ -114,7 +113,7 @@ def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Sco
         confidence=settings.confidence,
     )
     # The data sets differ by records that were added, which only the guarantee of DP-SGD is about.
-    upper = run_guarantee(target, settings.delta)
+    upper = target.guarantee(settings.delta)
     comparable = upper.neighbours == "add_remove"
     return {
         "run": str(target.path),

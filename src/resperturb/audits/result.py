@@ -209,11 +209,9 @@ class AuditResult:
         Returns:
             The path.
         """
-        # The report is made from audits, so it is a layer above them.
-        import importlib
+        from resperturb.report import write_audit_report
 
-        page = importlib.import_module("resperturb.report")
-        return Path(page.write_audit_report(self, Path(path)))
+        return write_audit_report(self, Path(path))
 
 
 def compare(upper: float, lower: float) -> Verdict:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from resperturb.attacks.signals import Query
 from resperturb.audits.ask import ANSWER_FILES, answers_of, is_asked
-from resperturb.audits.candidates import asked_about
+from resperturb.audits.candidates import candidate_images
 from resperturb.audits.shadow import features_of, has_features, learned_shadow_configs, shadow_folder
 from resperturb.engine import Engine, local_engine, train_many
 from resperturb.training.config import DataConfig, TrainConfig
@@ -56,14 +56,14 @@ class AskAfterTraining:
     def __call__(self, run: Run) -> None:
         """Ask, unless the answers are there already."""
         if self._in_audit(run):
-            answers_of(run, asked_about(self.data), self.queries)
+            answers_of(run, candidate_images(self.data), self.queries)
         if self._in_attack(run):
             for draws in self.draws:
                 features_of(run, draws)
 
     def is_done(self, run: Run) -> bool:
         """Whether all answers are kept."""
-        asked = not self._in_audit(run) or is_asked(run, asked_about(self.data), self.queries)
+        queried = not self._in_audit(run) or is_asked(run, candidate_images(self.data), self.queries)
         return asked and not (self._in_attack(run) and any(not has_features(run, draws) for draws in self.draws))
 
     def results(self) -> tuple[str, ...]:

@@ -282,6 +282,7 @@ class DpsgdTrainer:
         from resperturb.data.images import ImageSet
         from resperturb.training.checkpoint import Progress
         from resperturb.training.config import make_config
+        from resperturb.training.distributed import Execution
         from resperturb.training.methods.dpsgd import DpsgdSteps
         from resperturb.training.predict import normalize
 
@@ -307,7 +308,7 @@ class DpsgdTrainer:
             },
         )
         members = ImageSet(images, labels, tuple(str(label) for label in range(self.classes)), None, "worst case")
-        steps = DpsgdSteps(config, members, accelerator="cpu")
+        steps = DpsgdSteps(config, members, Execution("cpu"))
         steps.model.load_state_dict(dict(initial))
         progress = Progress()
         for _ in range(self.steps):

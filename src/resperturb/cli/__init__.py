@@ -1,32 +1,28 @@
-"""The command line: parse, call the library, print. One module a command."""
+"""The command line: parse, call the library, print. One module per command."""
 
-import importlib
 import os
 import sys
 from typing import Annotated
 
 import typer
 
-from resperturb.errors import ResperturbError
-
-# Each module offers `register(app)`; the order is the order of `resperturb --help`.
-COMMAND_MODULES: tuple[str, ...] = (
-    "demo",
-    "train",
-    "evaluate",
-    "verify",
-    "attack",
-    "report",
-    "audit",
-    "audit_poison",
-    "audit_scores",
-    "gate",
-    "card",
-    "budget",
-    "check",
+from resperturb.cli import (
+    attack,
+    audit,
+    audit_poison,
+    audit_scores,
+    budget,
+    card,
+    check,
+    demo,
+    evaluate,
+    gate,
+    report,
+    train,
+    verify,
 )
-# Found by their names alone: the library does not depend on what is built upon it.
-PAPER_COMMANDS: tuple[str, ...] = ("sde", "bench", "reproduce")
+from resperturb.errors import ResperturbError
+from resperturb.paper.commands import bench, reproduce, sde
 
 app = typer.Typer(
     name="resperturb",
@@ -55,10 +51,26 @@ def _root(
     pass
 
 
-for _name in COMMAND_MODULES:
-    importlib.import_module(f"resperturb.cli.{_name}").register(app)
-for _name in PAPER_COMMANDS:
-    importlib.import_module(f"resperturb.paper.commands.{_name}").register(app)
+# In the order of `resperturb --help`.
+for _command in (
+    demo,
+    train,
+    evaluate,
+    verify,
+    attack,
+    report,
+    audit,
+    audit_poison,
+    audit_scores,
+    gate,
+    card,
+    budget,
+    check,
+    sde,
+    bench,
+    reproduce,
+):
+    _command.register(app)
 
 
 # The exit code of Ctrl-C.

@@ -36,7 +36,7 @@ def evaluate(
     """Measure and print."""
     from resperturb import perturbation
     from resperturb.training.inputs import load_inputs
-    from resperturb.training.loop import measure_scores
+    from resperturb.training.loop import evaluate as evaluate_model
     from resperturb.training.predict import require_noise
     from resperturb.training.run import open_run
 
@@ -49,7 +49,7 @@ def evaluate(
         require_noise(model, inputs.test.images, opened.config.mean, opened.config.std)
     with perturbation.noise_off(model) if noise_off else nullcontext():
         train, test = (
-            measure_scores(model, images, opened.config, draws)
+            evaluate_model(model, images, opened.config, draws)
             for images in (inputs.members(opened.config.data.part), inputs.test)
         )
     found = {

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from resperturb.training.checkpoint import EpochMetrics
     from resperturb.training.loop import Update
 
 SECONDS_BETWEEN_LINES = 60.0
@@ -92,8 +93,8 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
             nonlocal note
             if update.note:
                 return lines.say(update.note)
-            if update.metrics is not None and "loss" in update.metrics:
-                note = f"; after epoch {update.epoch + 1}: {_scores(update)}"
+            if update.metrics is not None and update.metrics.loss is not None:
+                note = f"; after epoch {update.epoch + 1}: {_scores(update.metrics)}"
             return lines.step(update.step, update.steps, note)
 
         yield tell
@@ -117,15 +118,14 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
             progress.update(task, completed=update.step, total=update.steps)
             if update.note:
                 progress.update(task, note=update.note)
-            if update.metrics is not None and "loss" in update.metrics:
-                progress.update(task, note=f"epoch {update.epoch + 1}: {_scores(update)}")
+            if update.metrics is not None and update.metrics.loss is not None:
+                progress.update(task, note=f"epoch {update.epoch + 1}: {_scores(update.metrics)}")
 
         yield show
 
 
-def _scores(update: "Update") -> str:
-    assert update.metrics is not None
-    return f"loss {update.metrics['loss']:.3f}, accuracy {update.metrics['train_accuracy']:.3f}"
+def _scores(metrics: "EpochMetrics") -> str:
+    return f"loss {metrics.loss:.3f}, accuracy {metrics.train_accuracy:.3f}"
 
 
 @contextmanager

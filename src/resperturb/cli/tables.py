@@ -17,7 +17,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
 
     from resperturb.cli.output import visible
     from resperturb.privacy.guarantee import number
-    from resperturb.report.claims import claim, not_comparable
+    from resperturb.report.wording import not_comparable
 
     caption = (
         "AUC of the strongest attack; 0.5 is a coin toss. Each epsilon rests on assumptions and protects something "
@@ -38,8 +38,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             leak = f"{run.worst.auc:.3f}\n{low:.3f}-{high:.3f}"
             point = (run.most_found(0.01) or run.worst).tpr(0.01)
             named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
-        bounds = claim(run)
-        guaranteed = bounds.guarantees[0].claimed_epsilon
+        guaranteed = run.guarantee.claimed_epsilon
         upper = "none" if guaranteed == float("inf") else f"<= {number(guaranteed)}"
         table.add_row(
             Text(visible(f"{run.name}\n  {run.noise}")),
@@ -48,6 +47,6 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             f"{run.train_accuracy:.3f}",
             f"{run.test_accuracy:.3f}",
             upper,
-            "" if bounds.lower is None else "apart" if why else f">= {bounds.lower.epsilon:.3f}",
+            "" if run.lower is None else "apart" if why else f">= {run.lower.epsilon:.3f}",
         )
     return table

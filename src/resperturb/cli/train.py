@@ -1,10 +1,12 @@
 """``resperturb train``: train a network, private or not, and keep it as a run."""
 
+import inspect
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -52,80 +54,237 @@ def register(app: typer.Typer) -> None:
     app.command("train", help=EXAMPLE)(_one_voice()(train))
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """Keep the options that the user gave.
-
-    >>> given(gamma=0.5, floor=None)
-    {'gamma': 0.5}
-    """
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def perturbation(strategy: str | None, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Put the flags of a perturbation together, refusing those that do not belong to the strategy."""
-    from dataclasses import MISSING, fields
-
-    from resperturb.perturbation.strategy import STRATEGIES
-
-    if strategy is None and not values:
-        return None
-    name = strategy or ("additive" if "gamma" in values else "none")
-    known = [] if name == "none" else fields(STRATEGIES[name])
-    if wrong := values.keys() - {field.name for field in known}:
-        flags = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(wrong))
-        raise UsageError(f"{flags} does not go with the strategy {name!r}.")
-    missing = [
-        f.name for f in known if f.default is MISSING and f.default_factory is MISSING and f.name not in values
-    ]
-    if missing == ["gamma"]:
-        raise UsageError(f"the strategy {name!r} needs --gamma, the level of the noise.")
-    return {"name": name, **values}
-
-
-def training_method(name: str | None, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Put the flags of a training method together, refusing those of another."""
-    from resperturb.training.method import methods
-
-    if name is None and not values:
-        return None
-    name = name or "sgd"
-    if foreign := [key for key in values if key not in methods[name].model_fields]:
-        flags = ", ".join(f"--{key.replace('_', '-')}" for key in foreign)
-        raise UsageError(f"{flags} does not go with the training method {name!r}; add --method dpsgd.")
-    return {"name": name, **{key: None if value == math.inf else value for key, value in values.items()}}
-
-
-def arguments(texts: list[str] | None, option: str) -> dict[str, Any] | None:
+def arguments(texts: Sequence[str]) -> dict[str, Any]:
     """Read ``key=value`` pairs; values are numbers, true, false, or text.
 
-    >>> arguments(["width=64,act_layer=gelu", "pool=true"], "--model-args")
+    >>> arguments(["width=64,act_layer=gelu", "pool=true"])
     {'width': 64, 'act_layer': 'gelu', 'pool': True}
     """
     import yaml
 
-    if not texts:
-        return None
     found: dict[str, Any] = {}
     for part in ",".join(texts).split(","):
         key, equals, value = part.partition("=")
         if not key.strip() or not equals:
-            raise UsageError(f"{option} takes pairs such as width=64,pool=true; not {part!r}.")
+            raise UsageError(f"--model-args takes pairs such as width=64,pool=true; not {part!r}.")
         found[key.strip()] = yaml.safe_load(value)
     return found
 
 
-def class_weights(text: str | None) -> str | tuple[float, ...] | None:
+def class_weights(text: str) -> str | tuple[float, ...]:
     """Read ``balanced``, or one weight per class.
 
     >>> class_weights("balanced"), class_weights("1,2.5")
     ('balanced', (1.0, 2.5))
     """
-    if text is None or text == "balanced":
+    if text == "balanced":
         return text
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"--class-weights is balanced, or a weight per class such as 1,2.5; not {text!r}.") from None
+
+
+def canary_counts(text: str) -> dict[str, int]:
+    """Read the number of canaries of each kind.
+
+    >>> canary_counts("mislabelled=60, blank=20")
+    {'mislabelled': 60, 'blank': 20}
+    """
+    from resperturb.data.canaries import KINDS
+
+    counts = {}
+    for part in text.split(","):
+        kind, _, number = part.partition("=")
+        if not number.strip().isdigit() or kind.strip() not in KINDS:
+            raise UsageError(
+                f"--canaries takes kinds and numbers such as mislabelled=60,blank=20; not {text!r}. The kinds are "
+                f"{', '.join(KINDS)}."
+            )
+        counts[kind.strip()] = int(number)
+    return counts
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option that sets one entry of the configuration: ``--limit`` sets ``data.limit``; left out, it sets none."""
+
+    panel: str
+    key: str
+    kind: Any
+    help: str
+    flag: str = ""
+    read: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """The option as Typer reads it from the signature of a function."""
+        flag = self.flag or f"--{self.key.rpartition('.')[2].replace('_', '-')}"
+        option = typer.Option(flag, help=self.help, rich_help_panel=self.panel)
+        name, annotation = self.key.replace(".", "__"), Annotated[self.kind | None, option]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+SETTINGS = (
+    Setting(DATA, "data.spec", str, "Folder, file or name of the images.", "--data"),
+    Setting(
+        DATA,
+        "data.part",
+        Literal["all", "target_train", "shadow_train", "audit"],
+        "What to train on: all training images (default); target_train, a quarter, as in the paper, which can be "
+        "attacked later; audit: each image of the target half by its own coin.",
+    ),
+    Setting(
+        DATA,
+        "data.canaries",
+        str,
+        "Records made to be audited, such as mislabelled=60,blank=20; the kinds: clean, mislabelled, "
+        "out_of_distribution, blank, near_duplicate. Each is put in by its own coin, in memory only.",
+        read=canary_counts,
+    ),
+    Setting(DATA, "data.split_seed", int, "Random seed of the split into quarters."),
+    Setting(DATA, "data.subset_seed", int, "Random seed of the coins of audit and of canaries."),
+    Setting(DATA, "data.group_column", str, "Column whose values stay together, e.g. patient."),
+    Setting(DATA, "data.image_column", str, "Column of the images; guessed."),
+    Setting(DATA, "data.label_column", str, "Column of the labels; guessed."),
+    Setting(DATA, "data.image_size", int, "Resize the short side to this many pixels and take the centre."),
+    Setting(DATA, "data.bits", int, "Bits that the values of 16-bit images have, if the files do not say; 16."),
+    Setting(DATA, "data.limit", int, "Use only the first so many images."),
+    Setting(
+        DATA,
+        "normalization",
+        Literal["half", "imagenet", "inception", "cifar10", "mnist"],
+        "Constants that pixels are normalised by: half (mean 0.5, std 0.25) for resnet8 and its sisters, imagenet "
+        "for others.",
+    ),
+    Setting(
+        DATA,
+        "augment",
+        Literal["none", "crop", "resized-crop"],
+        "Random flips, and crops after padding by 4 pixels (small images) or resized crops (large ones).",
+    ),
+    Setting(
+        NETWORK,
+        "model",
+        str,
+        "resnet8 (default), 14, 20, 32, 44, 56, 110; timm:NAME, torchvision:NAME, transformers:TYPE or FOLDER, "
+        "my_package.nets:make; or an ensemble of any: en5-resnet8.",
+    ),
+    Setting(
+        NETWORK,
+        "model_args",
+        list[str],
+        "Arguments of the network's constructor: key=value,...",
+        read=arguments,
+    ),
+    Setting(
+        NETWORK,
+        "weights",
+        str,
+        "Start from these weights: a safetensors file, or pretrained. A last layer for other classes is made anew.",
+    ),
+    Setting(
+        NETWORK,
+        "norm",
+        Literal["batch", "group"],
+        "batch: the network's own normalisation; group: GroupNorm for BatchNorm, as DP-SGD needs.",
+    ),
+    Setting(NETWORK, "skip", bool, "Keep the skip connections (resnet8...).", "--skip/--no-skip"),
+    Setting(NETWORK, "dropout", float, "Dropout between the convolutions of a block (resnet8...)."),
+    Setting(NOISE, "perturbation.gamma", float, "Level of the noise; without it there is none."),
+    Setting(
+        NOISE,
+        "perturbation.name",
+        str,
+        "none, additive (default with --gamma), or multiplicative.",
+        "--strategy",
+    ),
+    Setting(NOISE, "perturbation.input_std", float, "Noise on the input (additive); gamma / 2."),
+    Setting(
+        NOISE,
+        "perturbation.clip_radius",
+        float,
+        "Shorten inputs to this norm, so that a budget need not assume it (additive).",
+    ),
+    Setting(NOISE, "perturbation.floor", float, "Least scale of the noise (multiplicative)."),
+    Setting(NOISE, "perturbation.output_std", float, "Noise of the last layer (multiplicative)."),
+    Setting(
+        NOISE,
+        "seeded_noise",
+        bool,
+        "Draw the training noise from --seed, for experiments that must repeat; nothing is proven then.",
+    ),
+    Setting(
+        METHOD,
+        "method.name",
+        str,
+        "How to train: sgd (default), or dpsgd: clipped, noised gradients, with a formal guarantee.",
+        "--method",
+    ),
+    Setting(METHOD, "method.noise_multiplier", float, "Noise on the gradients, in multiples of --clip; 1.1."),
+    Setting(METHOD, "method.target_epsilon", float, "Instead of the noise: the epsilon it is to give."),
+    Setting(METHOD, "method.delta", float, "The delta beside epsilon; 1e-5."),
+    Setting(METHOD, "method.clip", float, "Largest norm of one image's gradient; 1.0, or inf."),
+    Setting(METHOD, "method.max_physical_batch", int, "Most images in memory at once, whatever the batch; 64."),
+    Setting(TRAINING, "epochs", int, "Passes over the training images; 100, or 20 from --weights."),
+    Setting(TRAINING, "batch_size", int, "Images per step; 128."),
+    Setting(TRAINING, "optimizer", Literal["sgd", "adamw"], "sgd for resnet8 and its sisters, adamw for others."),
+    Setting(TRAINING, "lr", float, "First learning rate; 0.1 for resnet8..., 1e-3 for others."),
+    Setting(TRAINING, "momentum", float, "Momentum of SGD; 0.9."),
+    Setting(TRAINING, "weight_decay", float, "Weight decay; 1e-4 for resnet8..., 0.05 for others."),
+    Setting(
+        TRAINING,
+        "schedule",
+        Literal["he", "quarter", "constant", "cosine"],
+        "he: /10 at 50, 75% of the epochs; quarter, for DP-SGD: /4 at 20, 40, 60, 80%; cosine, for other networks.",
+    ),
+    Setting(TRAINING, "warmup_epochs", int, "Epochs in which the learning rate rises first."),
+    Setting(TRAINING, "label_smoothing", float, "Label smoothing."),
+    Setting(
+        TRAINING,
+        "class_weights",
+        str,
+        "Weights of the classes in the loss: balanced, or one per class, such as 1,2.5.",
+        read=class_weights,
+    ),
+    Setting(
+        TRAINING,
+        "precision",
+        Literal["32-true", "bf16-mixed", "16-mixed"],
+        "Floating-point precision of the forward pass.",
+    ),
+    Setting(TRAINING, "seed", int, "Random seed of the first weights and of the order of batches."),
+)
+
+
+def perturbation(values: dict[str, Any]) -> dict[str, Any]:
+    """Put the options of a perturbation together, refusing those that do not belong to the strategy."""
+    from dataclasses import MISSING, fields
+
+    from resperturb.perturbation.strategy import STRATEGIES
+
+    name = values.get("name", "additive" if "gamma" in values else "none")
+    known = {} if name == "none" else {field.name: field for field in fields(STRATEGIES[name])}
+    _refuse_foreign(values, known, f"the strategy {name!r}.")
+    needed = known.get("gamma")
+    if needed is not None and needed.default is MISSING and "gamma" not in values:
+        raise UsageError(f"the strategy {name!r} needs --gamma, the level of the noise.")
+    return {**values, "name": name}
+
+
+def training_method(values: dict[str, Any]) -> dict[str, Any]:
+    """Put the options of a training method together, refusing those of another."""
+    from resperturb.training.method import methods
+
+    name = values.get("name", "sgd")
+    _refuse_foreign(values, methods[name].model_fields, f"the training method {name!r}; add --method dpsgd.")
+    return {**{key: None if value == math.inf else value for key, value in values.items()}, "name": name}
+
+
+def _refuse_foreign(values: Mapping[str, Any], known: Container[str], whose: str) -> None:
+    if foreign := [key for key in values if key != "name" and key not in known]:
+        flags = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(foreign))
+        raise UsageError(f"{flags} does not go with {whose}")
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
@@ -152,227 +311,26 @@ def read_config(path: Path | None) -> dict[str, Any]:
     return content
 
 
-def canary_counts(text: str | None) -> dict[str, int] | None:
-    """Read the number of canaries of each kind.
-
-    >>> canary_counts("mislabelled=60, blank=20")
-    {'mislabelled': 60, 'blank': 20}
-    """
-    from resperturb.data.canaries import KINDS
-
-    if text is None:
-        return None
-    counts = {}
-    for part in text.split(","):
-        kind, _, number = part.partition("=")
-        if not number.strip().isdigit() or kind.strip() not in KINDS:
-            raise UsageError(
-                f"--canaries takes kinds and numbers such as mislabelled=60,blank=20; not {text!r}. The kinds are "
-                f"{', '.join(KINDS)}."
-            )
-        counts[kind.strip()] = int(number)
-    return counts
+def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay the options that were given over the settings of a file; see :func:`resperturb.training.make_config`."""
+    given: dict[str, dict[str, Any]] = {"": {}, "data": {}, "perturbation": {}, "method": {}}
+    for setting in SETTINGS:
+        value = options[setting.parameter.name]
+        if value is not None:
+            group, _, name = setting.key.rpartition(".")
+            given[group][name] = setting.read(value)
+    found = {**file, **given[""], "data": {**file.get("data", {}), **given["data"]}}
+    if "spec" not in found["data"]:
+        raise UsageError("say which images to train on: --data FOLDER, or `data:` in the file of --config.")
+    if given["perturbation"]:
+        found["perturbation"] = perturbation(given["perturbation"])
+    if given["method"]:
+        found["method"] = training_method(given["method"])
+    return found
 
 
 def train(
-    data: Annotated[
-        str | None, typer.Option(help="Folder, file or name of the images.", rich_help_panel=DATA)
-    ] = None,
-    part: Annotated[
-        Literal["all", "target_train", "shadow_train", "audit"] | None,
-        typer.Option(
-            help="What to train on: all training images (default); target_train, a quarter, as in the paper, which "
-            "can be attacked later; audit: each image of the target half by its own coin.",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    canaries: Annotated[
-        str | None,
-        typer.Option(
-            help="Records made to be audited, such as mislabelled=60,blank=20; the kinds: clean, mislabelled, "
-            "out_of_distribution, blank, near_duplicate. Each is put in by its own coin, in memory only.",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    split_seed: Annotated[
-        int | None, typer.Option(help="Random seed of the split into quarters.", rich_help_panel=DATA)
-    ] = None,
-    subset_seed: Annotated[
-        int | None, typer.Option(help="Random seed of the coins of audit and of canaries.", rich_help_panel=DATA)
-    ] = None,
-    group_column: Annotated[
-        str | None, typer.Option(help="Column whose values stay together, e.g. patient.", rich_help_panel=DATA)
-    ] = None,
-    image_column: Annotated[
-        str | None, typer.Option(help="Column of the images; guessed.", rich_help_panel=DATA)
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column of the labels; guessed.", rich_help_panel=DATA)
-    ] = None,
-    image_size: Annotated[
-        int | None,
-        typer.Option(help="Resize the short side to this many pixels and take the centre.", rich_help_panel=DATA),
-    ] = None,
-    bits: Annotated[
-        int | None,
-        typer.Option(
-            help="Bits that the values of 16-bit images have, if the files do not say; 16.", rich_help_panel=DATA
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Use only the first so many images.", rich_help_panel=DATA)
-    ] = None,
-    normalization: Annotated[
-        Literal["half", "imagenet", "inception", "cifar10", "mnist"] | None,
-        typer.Option(
-            help="Constants that pixels are normalised by: half (mean 0.5, std 0.25) for resnet8 and its sisters, "
-            "imagenet for others.",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    augment: Annotated[
-        Literal["none", "crop", "resized-crop"] | None,
-        typer.Option(
-            help="Random flips, and crops after padding by 4 pixels (small images) or resized crops (large ones).",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    data_in: DataInOption = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="resnet8 (default), 14, 20, 32, 44, 56, 110; timm:NAME, torchvision:NAME, transformers:TYPE or "
-            "FOLDER, my_package.nets:make; or an ensemble of any: en5-resnet8.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = None,
-    model_args: Annotated[
-        list[str] | None,
-        typer.Option(help="Arguments of the network's constructor: key=value,...", rich_help_panel=NETWORK),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Start from these weights: a safetensors file, or pretrained. A last layer for other classes is "
-            "made anew.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = None,
-    norm: Annotated[
-        Literal["batch", "group"] | None,
-        typer.Option(
-            help="batch: the network's own normalisation; group: GroupNorm for BatchNorm, as DP-SGD needs.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = None,
-    skip: Annotated[
-        bool | None,
-        typer.Option("--skip/--no-skip", help="Keep the skip connections (resnet8...).", rich_help_panel=NETWORK),
-    ] = None,
-    dropout: Annotated[
-        float | None,
-        typer.Option(help="Dropout between the convolutions of a block (resnet8...).", rich_help_panel=NETWORK),
-    ] = None,
-    gamma: Annotated[
-        float | None, typer.Option(help="Level of the noise; without it there is none.", rich_help_panel=NOISE)
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="none, additive (default with --gamma), or multiplicative.", rich_help_panel=NOISE),
-    ] = None,
-    input_std: Annotated[
-        float | None, typer.Option(help="Noise on the input (additive); gamma / 2.", rich_help_panel=NOISE)
-    ] = None,
-    clip_radius: Annotated[
-        float | None,
-        typer.Option(
-            help="Shorten inputs to this norm, so that a budget need not assume it (additive).", rich_help_panel=NOISE
-        ),
-    ] = None,
-    floor: Annotated[
-        float | None, typer.Option(help="Least scale of the noise (multiplicative).", rich_help_panel=NOISE)
-    ] = None,
-    output_std: Annotated[
-        float | None, typer.Option(help="Noise of the last layer (multiplicative).", rich_help_panel=NOISE)
-    ] = None,
-    seeded_noise: Annotated[
-        bool | None,
-        typer.Option(
-            "--seeded-noise",
-            help="Draw the training noise from --seed, for experiments that must repeat; nothing is proven then.",
-            rich_help_panel=NOISE,
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="How to train: sgd (default), or dpsgd: clipped, noised gradients, with a formal guarantee.",
-            rich_help_panel=METHOD,
-        ),
-    ] = None,
-    noise_multiplier: Annotated[
-        float | None,
-        typer.Option(help="Noise on the gradients, in multiples of --clip; 1.1.", rich_help_panel=METHOD),
-    ] = None,
-    target_epsilon: Annotated[
-        float | None, typer.Option(help="Instead of the noise: the epsilon it is to give.", rich_help_panel=METHOD)
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="The delta beside epsilon; 1e-5.", rich_help_panel=METHOD)
-    ] = None,
-    clip: Annotated[
-        float | None, typer.Option(help="Largest norm of one image's gradient; 1.0, or inf.", rich_help_panel=METHOD)
-    ] = None,
-    max_physical_batch: Annotated[
-        int | None,
-        typer.Option(help="Most images in memory at once, whatever the batch; 64.", rich_help_panel=METHOD),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="Passes over the training images; 100, or 20 from --weights.", rich_help_panel=TRAINING),
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step; 128.", rich_help_panel=TRAINING)] = None,
-    optimizer: Annotated[
-        Literal["sgd", "adamw"] | None,
-        typer.Option(help="sgd for resnet8 and its sisters, adamw for others.", rich_help_panel=TRAINING),
-    ] = None,
-    lr: Annotated[
-        float | None,
-        typer.Option(help="First learning rate; 0.1 for resnet8..., 1e-3 for others.", rich_help_panel=TRAINING),
-    ] = None,
-    momentum: Annotated[float | None, typer.Option(help="Momentum of SGD; 0.9.", rich_help_panel=TRAINING)] = None,
-    weight_decay: Annotated[
-        float | None,
-        typer.Option(help="Weight decay; 1e-4 for resnet8..., 0.05 for others.", rich_help_panel=TRAINING),
-    ] = None,
-    schedule: Annotated[
-        Literal["he", "quarter", "constant", "cosine"] | None,
-        typer.Option(
-            help="he: /10 at 50, 75% of the epochs; quarter, for DP-SGD: /4 at 20, 40, 60, 80%; cosine, for other "
-            "networks.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    warmup_epochs: Annotated[
-        int | None, typer.Option(help="Epochs in which the learning rate rises first.", rich_help_panel=TRAINING)
-    ] = None,
-    label_smoothing: Annotated[float | None, typer.Option(help="Label smoothing.", rich_help_panel=TRAINING)] = None,
-    class_weight: Annotated[
-        str | None,
-        typer.Option(
-            "--class-weights",
-            help="Weights of the classes in the loss: balanced, or one per class, such as 1,2.5.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    precision: Annotated[
-        Literal["32-true", "bf16-mixed", "16-mixed"] | None,
-        typer.Option(help="Floating-point precision of the forward pass.", rich_help_panel=TRAINING),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Random seed of the first weights and of the order of batches.", rich_help_panel=TRAINING),
-    ] = None,
+    *,
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings; options win over it.", rich_help_panel=RUN)
     ] = None,
@@ -391,7 +349,9 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = 1,
+    data_in: DataInOption = None,
     as_json: JsonOption = False,
+    **options: Any,
 ) -> None:
     """Parse, train, print."""
     from resperturb.cli.progress import training_progress
@@ -400,69 +360,7 @@ def train(
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import train as train_run
 
-    settings = read_config(config)
-    about_data = given(
-        spec=data,
-        image_column=image_column,
-        label_column=label_column,
-        group_column=group_column,
-        image_size=image_size,
-        bits=bits,
-        limit=limit,
-        split_seed=split_seed,
-        part=part,
-        subset_seed=subset_seed,
-        canaries=canary_counts(canaries),
-    )
-    settings["data"] = {**settings.get("data", {}), **about_data}
-    if "spec" not in settings["data"]:
-        raise UsageError("say which images to train on: --data FOLDER, or `data:` in the file of --config.")
-    settings.update(
-        given(
-            model=model,
-            model_args=arguments(model_args, "--model-args"),
-            weights=weights,
-            norm=norm,
-            skip=skip,
-            dropout=dropout,
-            perturbation=perturbation(
-                strategy,
-                given(
-                    gamma=gamma,
-                    input_std=input_std,
-                    clip_radius=clip_radius,
-                    floor=floor,
-                    output_std=output_std,
-                ),
-            ),
-            seeded_noise=seeded_noise,
-            method=training_method(
-                method,
-                given(
-                    noise_multiplier=noise_multiplier,
-                    target_epsilon=target_epsilon,
-                    delta=delta,
-                    clip=clip,
-                    max_physical_batch=max_physical_batch,
-                ),
-            ),
-            epochs=epochs,
-            batch_size=batch_size,
-            optimizer=optimizer,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            warmup_epochs=warmup_epochs,
-            label_smoothing=label_smoothing,
-            class_weights=class_weights(class_weight),
-            normalization=normalization,
-            augment=augment,
-            precision=precision,
-            seed=seed,
-        )
-    )
-    wanted = make_config(**settings)
+    wanted = make_config(**settings(options, read_config(config)))
     processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
     if devices > 1 and processes == 1:
         raise typer.Exit(launch(devices, sys.argv[1:]))
@@ -476,10 +374,17 @@ def train(
     _note_processes(run, processes)
     loaded = load_inputs(run.config.data).train.summary
     payload = {"run": str(run.path), "hash": run.config.digest, **run.result.to_dict(), "data": loaded}
-    if run.guarantee is not None:
-        facts = run.guarantee.to_dict()
+    if run.config.method.private:
+        facts = run.guarantee().to_dict()
         payload["guarantee"] = {**facts.pop("details"), **facts}
     emit(payload, as_json, lambda console: _show(console, run, loaded))
+
+
+# Typer reads the options of a command from its signature.
+_OWN = [p for p in inspect.signature(train).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+_ALL = [*(setting.parameter for setting in SETTINGS), *_OWN]
+train.__signature__ = inspect.Signature(_ALL)  # type: ignore[attr-defined]
+train.__annotations__ = {parameter.name: parameter.annotation for parameter in _ALL}
 
 
 def _show(console: Any, run: Any, loaded: Any) -> None:
@@ -507,8 +412,8 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
     console.print(str(loaded), markup=False)
     for note in result.notes:
         console.print(note, markup=False)
-    if run.guarantee is not None:
-        _show_guarantee(console, run.guarantee)
+    if run.config.method.private:
+        _show_guarantee(console, run.guarantee())
     console.print(_how_to_audit(run), markup=False)
 
 

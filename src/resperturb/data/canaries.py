@@ -104,12 +104,12 @@ def fair_coins(count: int, seed: int, purpose: int = 0) -> Bools:
     return ~coins if seed % 2 else coins
 
 
-def joined(one: ImageSet, other: ImageSet) -> ImageSet:
+def concatenated(one: ImageSet, other: ImageSet) -> ImageSet:
     """Append one set of images to another with the same classes.
 
     >>> from resperturb.data import load
     >>> sample = load("fashion-sample", split="train", limit=20)
-    >>> len(joined(sample, sample.select([0, 1])))
+    >>> len(concatenated(sample, sample.select([0, 1])))
     22
     """
     groups = None
@@ -119,7 +119,7 @@ def joined(one: ImageSet, other: ImageSet) -> ImageSet:
     if isinstance(one.images, torch.Tensor) and isinstance(other.images, torch.Tensor):
         images = torch.cat([one.images, other.images])
     else:
-        images = as_rows(one.images).joined(as_rows(other.images))
+        images = as_rows(one.images).concatenated(as_rows(other.images))
     return ImageSet(images, torch.cat([one.labels, other.labels]), one.classes, groups, one.name)
 
 

@@ -72,7 +72,7 @@ class ImageSet:
         if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             raise ValueError(f"labels must lie in 0..{len(self.classes) - 1}")
         if self.groups is not None and self.groups.shape != (len(self),):
-            raise ValueError("groups must hold one value an image")
+            raise ValueError("groups must hold one value per image")
 
     def __len__(self) -> int:
         return int(self.images.shape[0])

@@ -81,7 +81,7 @@ class Rows:
         """Choose among the rows without reading them."""
         return Rows(self.parts, self.places[np.asarray(indices, dtype=np.int64)], self.shape[1])
 
-    def joined(self, other: "Rows") -> "Rows":
+    def concatenated(self, other: "Rows") -> "Rows":
         """Put the rows of another after these, without reading either."""
         places = np.concatenate([self.places, other.places + self._starts[-1]])
         return Rows([*self.parts, *other.parts], places, max(self.shape[1], other.shape[1]))

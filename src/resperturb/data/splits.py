@@ -33,7 +33,7 @@ def four_quarters(n: int, seed: int, groups: Sequence[Any] | np.ndarray[Any, Any
     """Cut ``n`` records into four disjoint quarters at random: shadow train/out, target train/out.
 
     Without ``groups`` the quarters are equal in size and at most three records are left out. With ``groups`` (one
-    value a record, e.g. the patient) every group goes whole into one quarter, and the sizes are as equal as the
+    value per record, e.g. the patient) every group goes whole into one quarter, and the sizes are as equal as the
     groups allow; no record is left out. The same arguments always give the same quarters.
 
     >>> quarters = four_quarters(10, seed=0)

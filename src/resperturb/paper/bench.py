@@ -31,6 +31,7 @@ from resperturb.models import build
 from resperturb.training import (
     Dpsgd,
     DpsgdSteps,
+    Execution,
     Progress,
     Steps,
     TrainConfig,
@@ -141,12 +142,14 @@ def _plain_prediction(setting: Setting, kind: str) -> Work:
 
 def _trainer(setting: Setting, **changes: Any) -> Work:
     config = _config(setting, **changes)
-    return _taking(Steps(config, _images(setting, 4 * setting.batch_size), "cpu", setting.compiled))
+    return _taking(Steps(config, _images(setting, 4 * setting.batch_size), Execution("cpu", setting.compiled)))
 
 
 def _dpsgd(setting: Setting) -> Work:
     # As many records as in a batch: the Poisson samples are then all of them, and all of the same size.
-    return _taking(DpsgdSteps(_config(setting, method="dpsgd"), _images(setting, setting.batch_size), "cpu"))
+    return _taking(
+        DpsgdSteps(_config(setting, method="dpsgd"), _images(setting, setting.batch_size), Execution("cpu"))
+    )
 
 
 def _taking(steps: Steps) -> Work:

@@ -19,9 +19,9 @@ point of another package in the group ``resperturb.strategies``) with a class th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -153,18 +153,7 @@ class Strategy(ABC):
 STRATEGIES: Registry[type[Strategy]] = Registry(
     "strategy", "resperturb.strategies", "resperturb.perturbation.strategies"
 )
-S = TypeVar("S", bound=type[Strategy])
-
-
-def register_strategy(name: str) -> Callable[[S], S]:
-    """Return a decorator that makes a :class:`Strategy` known by ``name``."""
-
-    def add(kind: S) -> S:
-        kind.name = name
-        STRATEGIES.register(name)(kind)
-        return kind
-
-    return add
+register_strategy = STRATEGIES.register
 
 
 def strategy_to_dict(strategy: Strategy | None) -> dict[str, Any]:

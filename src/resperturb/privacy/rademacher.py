@@ -130,7 +130,7 @@ def rademacher(
     draws: int = 1000,
     seed: int = 0,
 ) -> Rademacher:
-    """Return Theorem 3 on ``inputs`` (one row a record): the complexities, their ratios and the gap they allow.
+    """Return Theorem 3 on ``inputs`` (one row per record): the complexities, their ratios and the gap they allow.
 
     >>> result = rademacher(np.eye(4), [1.0, 2.0])
     >>> [round(row.ratio, 3) for row in result.noisy], round(result.plain.complexity, 3)

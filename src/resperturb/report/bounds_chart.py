@@ -6,7 +6,6 @@ from typing import Any
 
 from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
 from resperturb.report.charts import Chart, shown
-from resperturb.report.claims import Claim
 from resperturb.report.collect import ReportedModel
 
 # The axis is logarithmic, so an epsilon of 0 is drawn at its left end, and an infinite one at its right.
@@ -14,14 +13,14 @@ LEFT = 0.01
 LEAST_RIGHT = 100.0
 
 
-def bounds(runs: Sequence[ReportedModel], claims: Sequence[Claim]) -> Chart | None:
+def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the upper and the lower bound on epsilon of every run that has either."""
-    pairs = [pair for pair in zip(runs, claims, strict=True) if _has_bounds(pair[1])]
-    if not pairs:
+    drawn = [run for run in runs if run.lower is not None or _upper(run) < math.inf]
+    if not drawn:
         return None
-    finite = [claim.tested.claimed_epsilon for _, claim in pairs if claim.tested.claimed_epsilon < math.inf]
+    finite = [upper for run in drawn if (upper := _upper(run)) < math.inf]
     right = 10 ** math.ceil(math.log10(3 * max([*finite, LEAST_RIGHT / 3])))
-    rows = [_row(run, claim, len(pairs) - number, right) for number, (run, claim) in enumerate(pairs)]
+    rows = [_row(run, len(drawn) - number, right) for number, run in enumerate(drawn)]
     data: list[dict[str, Any]] = [
         {
             "type": "scatter",
@@ -91,22 +90,22 @@ def bounds(runs: Sequence[ReportedModel], claims: Sequence[Claim]) -> Chart | No
     )
 
 
-def _has_bounds(claim: Claim) -> bool:
-    return claim.lower is not None or claim.tested.claimed_epsilon < math.inf
+def _upper(run: ReportedModel) -> float:
+    return run.guarantees[-1].claimed_epsilon
 
 
-def _row(run: ReportedModel, claim: Claim, y: int, right: float) -> dict[str, Any]:
-    upper, lower = claim.tested.claimed_epsilon, claim.lower
+def _row(run: ReportedModel, y: int, right: float) -> dict[str, Any]:
+    upper, lower = _upper(run), run.lower
     found = "" if lower is None else f"shown {number(lower.epsilon)}, "
     proven = "nothing proven" if upper == math.inf else f"proven {number(upper)}"
-    refuted = ": <b>refuted</b>" if claim.refuted else ""
+    refuted = ": <b>refuted</b>" if run.refuted else ""
     return {
         "y": y,
         "low": LEFT if lower is None else max(LEFT, lower.epsilon),
         "high": min(upper, right),
         "shown": lower is not None,
         "text": f"<b>{shown(run.name)}</b>  {found}{proven}{refuted}",
-        "worded": f"{run.name}: {found}{proven}" + (", refuted" if claim.refuted else ""),
+        "worded": f"{run.name}: {found}{proven}" + (", refuted" if run.refuted else ""),
     }
 
 

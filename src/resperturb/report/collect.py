@@ -5,15 +5,12 @@ from functools import cached_property
 from pathlib import Path
 
 from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate
+from resperturb.auditing.result import LowerBound
 from resperturb.audits import AttackResult, AttackScores, AuditResult, kept_attacks, read_audit
 from resperturb.audits.result import AUDIT_FILE
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
-from resperturb.training.guarantee import run_guarantee
 from resperturb.training.run import Run, open_run
-
-# For runs that were not audited, and whose training names no delta of its own.
-DELTA = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +42,7 @@ class Attack:
 
     @property
     def candidates(self) -> str:
-        """Whom it was asked about: ``record`` or a kind of canary."""
+        """The kind of its candidates: ``record`` or a kind of canary."""
         return self.result.kind
 
     def tpr(self, fpr: float) -> TruePositiveRate | None:
@@ -54,8 +51,8 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The strongest attack among those that ask the model in one way."""
+class Strongest:
+    """The strongest attack among those that query the model in one way."""
 
     way: str
     attack: str
@@ -146,7 +143,29 @@ class ReportedModel:
         """What is proven about it, computed from its configuration."""
         if self.run is None:
             return self._audited.guarantee
-        return run_guarantee(self.run, DELTA if self.audit is None else self.audit.delta)
+        return self.run.guarantee(None if self.audit is None else self.audit.delta)
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """The guarantee and, where the audit tests it for other neighbours, what it is for those.
+
+        The last is the one that :attr:`lower` may be compared with.
+        """
+        tested = None if self.audit is None else self.audit.tested_guarantee
+        one = self.guarantee
+        if tested is None or (tested.neighbours, tested.epsilon) == (one.neighbours, one.epsilon):
+            return (one,)
+        return one, tested
+
+    @property
+    def lower(self) -> LowerBound | None:
+        """The lower bound on epsilon that its audit showed."""
+        return None if self.audit is None else self.audit.epsilon_lower
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the audit showed more than was proven possible."""
+        return self.audit is not None and self.audit.verdict == "refuted"
 
     @cached_property
     def leaks(self) -> bool:
@@ -173,9 +192,9 @@ class ReportedModel:
         return sorted([*kept.values(), *others], key=lambda attack: -attack.auc)
 
     @cached_property
-    def ways(self) -> list[Asked]:
+    def ways(self) -> list[Strongest]:
         """What the strongest attack finds by each way to ask: over so many draws of the noise, and without it."""
-        best: dict[tuple[int, int], Asked] = {}
+        best: dict[tuple[int, int], Strongest] = {}
         for attack in () if self.audit is None else self.audit.attacks:
             metrics = attack.metrics.get(self.kind)
             if metrics is None:
@@ -183,14 +202,13 @@ class ReportedModel:
             draws = attack.draws
             way = f"{draws} draw{'s' if draws > 1 else ''}" if attack.access == "noise on" else attack.access
             order = ({"noise on": 0, "noise off": 1}.get(attack.access, 2), draws)
-            asked = Asked(way, attack.full_name, metrics.auc, metrics.auc_interval)
+            asked = Strongest(way, attack.full_name, metrics.auc, metrics.auc_interval)
             if order not in best or asked.auc > best[order].auc:
                 best[order] = asked
         return [best[order] for order in sorted(best)]
 
     def to_dict(self) -> dict[str, object]:
         """Give the model's line of a comparison as plain data."""
-        lower = None if self.audit is None else self.audit.epsilon_lower
         line: dict[str, object] = {
             "name": self.name,
             "folder": str(self.folder),
@@ -202,7 +220,7 @@ class ReportedModel:
             "test_accuracy": self.test_accuracy,
             "gap": self.gap,
             "guarantee": self.guarantee.to_dict(),
-            "epsilon_lower": None if lower is None else lower.to_dict(),
+            "epsilon_lower": None if self.lower is None else self.lower.to_dict(),
             "verdict": None if self.audit is None else self.audit.verdict,
         }
         if self.worst is not None:

@@ -71,7 +71,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Metric:
     """What one attack found among one kind of candidate: its AUC, or its true positive rate at ``fpr``."""
 
     attack: str
@@ -197,10 +197,10 @@ def _evidence(audit: AuditResult, policy: Policy) -> Iterator[Check]:
             yield Check(what, "unknown", said, float(has), None, float(wanted))
 
 
-def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, list[_Found]]]:
+def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, list[_Metric]]]:
     limits = policy.limits
     every = [
-        _Found(attack.full_name, kind, metrics, audit.confidence)
+        _Metric(attack.full_name, kind, metrics, audit.confidence)
         for attack in audit.fixed
         for kind, metrics in attack.metrics.items()
     ]
@@ -216,11 +216,11 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, li
         most = audit.exposed
         exposed = []
         if most is not None and most.metrics is not None:
-            exposed.append(_Found(most.attack, f"the {most.count} most exposed", most.metrics, audit.confidence))
+            exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics, audit.confidence))
         yield "AUC on the most exposed", limits.most_exposed_auc, exposed
 
 
-def _rates(every: Sequence[_Found], fpr: float) -> list[_Found]:
+def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
     """Those whose true positive rate can be seen: enough non-members, also counted in groups, and no tie."""
     found = []
     for one in every:
@@ -233,7 +233,7 @@ def _rates(every: Sequence[_Found], fpr: float) -> list[_Found]:
     return found
 
 
-def _measured(demand: str, limit: float, found: Sequence[_Found], level: float, policy: Policy) -> Check:
+def _measured(demand: str, limit: float, found: Sequence[_Metric], level: float, policy: Policy) -> Check:
     if not found:
         why = {
             "AUC": "no attack asked about records",
@@ -259,7 +259,7 @@ def _measured(demand: str, limit: float, found: Sequence[_Found], level: float, 
     return Check(demand, "met", said, strongest.value, strongest.interval, limit)
 
 
-def _said(demand: str, found: _Found) -> str:
+def _said(demand: str, found: _Metric) -> str:
     low, high = found.interval
     on = "" if found.kind == RECORD or demand != "AUC" else f" on {found.kind}s" if found.kind == GROUP else ""
     return f"{demand}{on}: {found.value:.3f} ({low:.3f} to {high:.3f}) by {found.attack}"

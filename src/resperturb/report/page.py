@@ -12,7 +12,6 @@ from resperturb.errors import UsageError
 from resperturb.files import write_bytes
 from resperturb.report import charts, leak_charts, score_charts, wording
 from resperturb.report.bounds_chart import bounds
-from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedModel
 from resperturb.report.decision import RESIDUAL, decision_of
 from resperturb.report.exposed import exposed_records
@@ -63,7 +62,6 @@ def render(
     )
     environment.filters["script_json"] = script_json
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    claims = [claim(run) for run in runs]
     drawn = {
         "leak": _present(
             leak_charts.leak_against_accuracy(runs),
@@ -76,7 +74,7 @@ def render(
             leak_charts.leakage_by_kind(runs),
         ),
         "accuracy": _present(charts.generalisation_gap(runs), charts.training_curves(runs)),
-        "proven": _present(bounds(runs, claims)),
+        "proven": _present(bounds(runs)),
     }
     script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
     return environment.get_template("report.html").render(
@@ -93,7 +91,6 @@ def render(
         caveat=wording.CAVEAT,
         whom=wording.whom,
         runs=runs,
-        claims=list(zip(runs, claims, strict=True)),
         charts=drawn,
         figures=[_data(chart) for part in drawn.values() for chart in part],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],

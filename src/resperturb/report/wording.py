@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from resperturb.privacy.guarantee import percent
-from resperturb.report.claims import claim
 from resperturb.report.collect import ReportedModel
 
 CAVEAT = "An attack that finds a leak shows it; one that finds none proves nothing, for a stronger one may exist."
@@ -56,11 +55,11 @@ def finding(run: ReportedModel) -> str:
 
 def refutation(run: ReportedModel) -> str | None:
     """Say that an attack has shown more than was proven possible, if it has."""
-    found = claim(run)
-    if not found.refuted or found.lower is None:
+    if not run.refuted or run.lower is None:
         return None
     return (
-        f"Refuted: “{run.name}” was claimed to have {found.tested.words}, but its audit showed {found.lower.words}. "
+        f"Refuted: “{run.name}” was claimed to have {run.guarantees[-1].words}, but its audit showed "
+        f"{run.lower.words}. "
         "Something that the claim rests on does not hold; do not rely on it."
     )
 
@@ -78,6 +77,19 @@ def unequal(runs: Sequence[ReportedModel]) -> str | None:
         "The runs were not attacked alike, so a smaller leak may only mean a weaker attack. Missing: "
         f"{'; '.join(lacking)}. Make the same attacks on all of them before you compare (“resperturb audit” "
         "with the same options; shadow is “resperturb attack”)."
+    )
+
+
+def not_comparable(models: Sequence[ReportedModel]) -> str | None:
+    """Say why the lower bounds of models may not stand in one column, if they may not."""
+    bounds = [(model.name, model.lower) for model in models if model.lower is not None]
+    apart = [name for name, bound in bounds if not bound.comparable(bounds[0][1])]
+    if not apart:
+        return None
+    each = "; ".join(f"“{name}”: {bound.words}" for name, bound in bounds)
+    return (
+        "The lower bounds on epsilon were not measured alike (other neighbours, unit, candidates or correction), so "
+        f"they may not be compared. {each}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
+from resperturb.training.distributed import Execution
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs, out_indices
 from resperturb.training.loop import InterruptedTrainingError, train
 from resperturb.training.method import Method, method_of, register_method
@@ -17,6 +18,7 @@ __all__ = [
     "DataConfig",
     "Dpsgd",
     "DpsgdSteps",
+    "Execution",
     "Inputs",
     "InterruptedTrainingError",
     "Method",

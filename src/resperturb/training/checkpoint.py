@@ -2,27 +2,46 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import torch
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from resperturb.errors import ResperturbError
-from resperturb.files import SEAL, read_bytes, seal_holds, sealed, write_bytes
+from resperturb.files import SEAL, plain, read_bytes, seal_holds, sealed, write_bytes
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Amount = Annotated[int, Field(gt=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 OLD_KEYS = {"progress", "digest"}
+
+
+@dataclass(frozen=True)
+class EpochMetrics:
+    """What was measured after an epoch; None where it was not, or where there was nothing to measure."""
+
+    epoch: Amount
+    lr: Finite
+    loss: Finite | None = None
+    train_accuracy: Share | None = None
+    test_accuracy: Share | None = None
+    test_auroc: Share | None = None
+    test_sensitivity: Share | None = None
+    test_specificity: Share | None = None
+    epsilon: Annotated[float, Field(ge=0)] | None = None
 
 
 @dataclass
 class Progress:
     """How far a training has come. ``step`` counts the batches of the current epoch that are done.
 
-    ``processes`` are the numbers of processes that it was trained in, in the order in which they came up.
+    ``processes`` are the numbers of processes that it was trained in, in the order in which they came up, ``epsilon``
+    what the training method proves for the steps so far.
     """
 
     epoch: int = 0
@@ -31,9 +50,9 @@ class Progress:
     correct: int = 0
     seen: int = 0
     seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[EpochMetrics] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
-    guarantee: dict[str, Any] | None = None
+    epsilon: float | None = None
 
     def note(self, loss_sum: float, correct: int, seen: int) -> None:
         """Add a batch to the counts of the epoch.
@@ -66,7 +85,7 @@ def save_checkpoint(
     tensors["random.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["random.cuda"] = torch.cuda.get_rng_state()
-    metadata = {"progress": json.dumps(asdict(progress)), "digest": digest, "checksum": SEAL}
+    metadata = {"progress": json.dumps(plain(progress)), "digest": digest, "checksum": SEAL}
     write_bytes(path, sealed(save(tensors, metadata)), private=True)
 
 
@@ -103,7 +122,7 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
         if not (metadata.keys() == OLD_KEYS or seal_holds(content, metadata["checksum"])):
             raise ValueError("its checksum does not fit")
         tensors = load(content)
-        progress = TypeAdapter(Progress).validate_json(metadata["progress"])  # ignores the secret of old ones
+        progress = TypeAdapter(Progress).validate_json(metadata["progress"])  # ignores what older ones held besides
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ResperturbError(f"{path} is damaged ({error}); delete it to train this run from the start.") from error
     if metadata["digest"] != digest:

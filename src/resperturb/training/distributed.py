@@ -125,6 +125,26 @@ class World:
 ALONE = World()
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How a training is carried out, besides what its configuration says.
+
+    Args:
+        accelerator: As Fabric names it.
+        compiled: Whether the step runs through ``torch.compile``; None where that saves time.
+        world: The processes that train together.
+        secret: What the noise of training comes from; None for a new one of the operating system.
+    """
+
+    accelerator: str = "auto"
+    compiled: bool | None = None
+    world: World = ALONE
+    secret: bytes | None = None
+
+
+ON_ITS_OWN = Execution()
+
+
 def _attempt(work: Callable[[], T]) -> T | Exception:
     try:
         return work()
@@ -181,7 +201,7 @@ def _is_loss(error: RuntimeError) -> bool:
 
 @lru_cache(maxsize=1)
 def _join(accelerator: str) -> tuple[World, Any]:
-    """Join the group once a process: torch cannot reliably leave one and join it again."""
+    """Join the group once per process: torch cannot reliably leave one and join it again."""
     from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
     rank, size, local_rank, local_size = (

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from resperturb.data import load_pair
-from resperturb.data.canaries import Bools, Canaries, fair_coins, joined, make_canaries
+from resperturb.data.canaries import Bools, Canaries, concatenated, fair_coins, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import copies_of, make_poison
 from resperturb.data.splits import Indices, Quarters, four_quarters
@@ -66,11 +66,11 @@ class Inputs:
         images = self.train.select(self.member_indices(part))
         poison = self.poison_config
         if poison is not None and poison.present:
-            images = joined(images, copies_of(self.poison(part), poison.copies))
+            images = concatenated(images, copies_of(self.poison(part), poison.copies))
         canaries = self.canaries(part)
         if canaries is None:
             return images
-        return joined(images, canaries.images.select(np.flatnonzero(self.canary_coins(len(canaries)))))
+        return concatenated(images, canaries.images.select(np.flatnonzero(self.canary_coins(len(canaries)))))
 
     def poison(self, part: str) -> ImageSet:
         """The poisoned record for models of this part, whether or not this one is trained on it."""
@@ -108,7 +108,7 @@ class Inputs:
         groups = self.train.groups
         if groups is None:
             return fair_coins(len(pool), self.subset_seed)
-        # Who belongs together is in or out together: one coin a group.
+        # Who belongs together is in or out together: one coin per group.
         names, group = np.unique(groups[pool], return_inverse=True)
         return fair_coins(len(names), self.subset_seed)[group]
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from torch import nn
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import write_bytes
+from resperturb.files import plain, write_bytes
 from resperturb.perturbation import weights
-from resperturb.training.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
+from resperturb.training.checkpoint import Checkpoint, EpochMetrics, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import World, joined
+from resperturb.training.distributed import Execution, World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
 from resperturb.training.predict import normalize, predict
@@ -47,7 +47,7 @@ class Update:
     step: int
     steps: int
     epoch: int
-    metrics: dict[str, Any] | None = None
+    metrics: EpochMetrics | None = None
     note: str = ""
 
 
@@ -129,7 +129,7 @@ def _train(
     config = run.config
     members = inputs.members(config.data.part)
     secret = None if config.seeded_noise else world.first(lambda: noise_secret(run.path, config.digest))
-    steps = config.method.steps(config, members, accelerator, compiled, world, secret)
+    steps = config.method.steps(config, members, Execution(accelerator, compiled, world, secret))
     progress = _begin(run, steps, world)
     started = time.monotonic() - progress.seconds
     total = config.epochs * steps.per_epoch
@@ -138,7 +138,7 @@ def _train(
         progress.seconds = time.monotonic() - started
         save_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, progress, config.digest)
 
-    def end_epoch() -> dict[str, Any]:
+    def end_epoch() -> EpochMetrics:
         metrics = _end_of_epoch(progress, steps, inputs)
         save_progress()
         _write_metrics(run, progress.history)
@@ -159,7 +159,7 @@ def _train(
                 if not math.isfinite(progress.loss_sum):
                     raise ResperturbError(_not_finite(config, progress))
                 if stop:
-                    progress.guarantee = steps.guarantee(progress)
+                    progress.epsilon = steps.epsilon(progress)
                     world.first(save_progress)
                     raise InterruptedTrainingError(
                         f"stopped in epoch {epoch + 1} of {config.epochs}, after batch {progress.step} of "
@@ -200,19 +200,21 @@ def _taken(steps: Steps, progress: Progress) -> Outcome:
         ) from error
 
 
-def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> dict[str, Any]:
+def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> EpochMetrics:
     config, epoch = steps.config, progress.epoch
-    metrics: dict[str, Any] = {"epoch": epoch + 1, "lr": config.learning_rate(epoch)}
-    if progress.seen:  # DP-SGD may, rarely, draw nothing but empty batches from a few records
-        metrics["loss"] = progress.loss_sum / progress.seen
-        metrics["train_accuracy"] = progress.correct / progress.seen
+    seen = progress.seen  # DP-SGD may, rarely, draw nothing but empty batches from a few records
+    metrics = EpochMetrics(
+        epoch=epoch + 1,
+        lr=config.learning_rate(epoch),
+        loss=progress.loss_sum / seen if seen else None,
+        train_accuracy=progress.correct / seen if seen else None,
+    )
     if (epoch + 1) % epochs_between_looks(config.epochs, len(steps.members), len(inputs.test)) == 0:
-        scores = measure_scores(steps.model, inputs.test, config, draws=1)
-        metrics.update({f"test_{name}": value for name, value in asdict(scores).items()})
+        scores = evaluate(steps.model, inputs.test, config, draws=1)
+        metrics = replace(metrics, **{f"test_{name}": value for name, value in vars(scores).items()})
     progress.start_epoch(epoch + 1)
-    progress.guarantee = steps.guarantee(progress)
-    if progress.guarantee is not None:
-        metrics["epsilon"] = progress.guarantee["epsilon"]
+    progress.epsilon = steps.epsilon(progress)
+    metrics = replace(metrics, epsilon=progress.epsilon)
     progress.history.append(metrics)
     return metrics
 
@@ -227,12 +229,7 @@ def epochs_between_looks(epochs: int, members: int, test: int) -> int:
     return max(1, epochs // min(TEST_EVALUATIONS, max(1, looks)))
 
 
-def measure(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> float:
-    """Measure the accuracy on ``images``, with repeatable noise."""
-    return measure_scores(model, images, config, draws).accuracy
-
-
-def measure_scores(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> ClassScores:
+def evaluate(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> ClassScores:
     """Measure accuracy, AUROC, sensitivity and specificity on ``images``, with repeatable noise."""
     with uncompiled(model):
         logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
@@ -243,12 +240,12 @@ def measure_scores(model: nn.Module, images: ImageSet, config: TrainConfig, draw
 
 def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress: Progress, draws: int) -> None:
     model = steps.model
-    train_accuracy = measure(model, members, run.config, draws)
+    train_accuracy = evaluate(model, members, run.config, draws).accuracy
     last = progress.history[-1]
-    if draws == 1 and "test_auroc" in last:
-        test = ClassScores(**{name: last[f"test_{name}"] for name in ClassScores.__annotations__})
+    if draws == 1 and last.test_accuracy is not None:
+        test = ClassScores(last.test_accuracy, last.test_auroc, last.test_sensitivity, last.test_specificity)
     else:
-        test = measure_scores(model, inputs.test, run.config, draws)
+        test = evaluate(model, inputs.test, run.config, draws)
     weights.save(model, run.model_path)
     _write_metrics(run, progress.history)  # a process that was killed before it could may have left the last one out
     radius = getattr(run.config.strategy, "clip_radius", None)
@@ -282,8 +279,9 @@ def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> floa
     return float((norms > radius).double().mean())
 
 
-def _write_metrics(run: Run, history: list[dict[str, Any]]) -> None:
-    write_bytes(run.metrics_path, "".join(json.dumps(entry) + "\n" for entry in history).encode())
+def _write_metrics(run: Run, history: list[EpochMetrics]) -> None:
+    lines = ({name: value for name, value in plain(entry).items() if value is not None} for entry in history)
+    write_bytes(run.metrics_path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 def _not_finite(config: TrainConfig, progress: Progress) -> str:

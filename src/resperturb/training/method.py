@@ -5,8 +5,8 @@ Adding one is one file under ``@register_method``; another package adds one thro
 ``resperturb.methods``. Nothing outside a method's own file asks which method it is.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from resperturb.data.images import ImageSet
     from resperturb.privacy.guarantee import Guarantee
     from resperturb.training.config import TrainConfig
-    from resperturb.training.distributed import World
+    from resperturb.training.distributed import Execution
     from resperturb.training.steps import Steps
 
 
@@ -62,23 +62,13 @@ class Method(BaseModel):
         """Replace what depends on the records, such as a wanted epsilon, by what it takes to get it."""
         return self
 
-    def steps(
-        self,
-        config: "TrainConfig",
-        members: "ImageSet",
-        accelerator: str = "auto",
-        compiled: bool | None = None,
-        world: "World | None" = None,
-        secret: bytes | None = None,
-    ) -> "Steps":
+    def steps(self, config: "TrainConfig", members: "ImageSet", execution: "Execution") -> "Steps":
         """Build the network and what trains it, step by step."""
         raise NotImplementedError
 
-    def guarantee(
-        self, config: "TrainConfig", records: int, steps: int, delta: float | None = None
-    ) -> "Guarantee | None":
-        """Say what ``steps`` steps on ``records`` records prove; None if the method proves nothing by itself."""
-        return None
+    def guarantee(self, config: "TrainConfig", records: int, steps: int, delta: float | None = None) -> "Guarantee":
+        """Say what ``steps`` steps on ``records`` records prove; asked of ``private`` methods only."""
+        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the parameters."""
@@ -88,18 +78,7 @@ class Method(BaseModel):
 methods: Registry[type[Method]] = Registry(
     "training method", group="resperturb.methods", package="resperturb.training.methods"
 )
-M = TypeVar("M", bound=type[Method])
-
-
-def register_method(name: str) -> Callable[[M], M]:
-    """Return a decorator that registers a :class:`Method` under ``name``."""
-
-    def add(kind: M) -> M:
-        kind.name = name
-        methods.register(name)(kind)
-        return kind
-
-    return add
+register_method = methods.register
 
 
 def method_of(value: object) -> Method:

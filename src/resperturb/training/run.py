@@ -11,7 +11,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -26,7 +26,9 @@ from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import digest_of, leftovers, parse_json, read_bytes, read_json, sync, write_json
 from resperturb.models.build import build
 from resperturb.perturbation import strategy_of, weights
-from resperturb.privacy.guarantee import Guarantee
+from resperturb.perturbation.strategy import TrainingFacts
+from resperturb.privacy.additive import SECRET_NOISE
+from resperturb.privacy.guarantee import Guarantee, nothing_proven
 from resperturb.training.bound import (
     Array,
     Digests,
@@ -36,18 +38,17 @@ from resperturb.training.bound import (
     write_bound_arrays,
     write_bound_json,
 )
+from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import TrainConfig
 from resperturb.training.migrate import from_file, to_file
 from resperturb.training.secret import NAME as SECRET
+from resperturb.training.secret import secrecy
 
 CONFIG = "config.json"
 
 SCHEMA = 2
 DAMAGED = "restore it, or train again with another --out"
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Amount = Annotated[int, Field(gt=0)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 T = TypeVar("T")
 
 
@@ -88,21 +89,6 @@ class TrainingResult:
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, ready for JSON; what does not apply is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None and value != ()}
-
-
-@dataclass(frozen=True)
-class EpochMetrics:
-    """What was measured after an epoch; None where it was not, or where there was nothing to measure."""
-
-    epoch: Amount
-    lr: Finite
-    loss: Finite | None = None
-    train_accuracy: Share | None = None
-    test_accuracy: Share | None = None
-    test_auroc: Share | None = None
-    test_sensitivity: Share | None = None
-    test_specificity: Share | None = None
-    epsilon: Annotated[float, Field(ge=0)] | None = None
 
 
 @dataclass(frozen=True)
@@ -184,12 +170,37 @@ class Run:
             "metrics": digest_of(self.metrics_path) if self.metrics_path.exists() else "",
         }
 
-    @cached_property
-    def guarantee(self) -> Guarantee | None:
-        """What the method of training proves about the weights, computed from the configuration and never read."""
-        records = self.result.records
-        steps = self.config.epochs * math.ceil(records / self.config.batch_size)
-        return self.config.method.guarantee(self.config, records, steps)
+    def guarantee(self, delta: float | None = None) -> Guarantee:
+        """Say what is proven about the weights, computed from the configuration and never read from a file.
+
+        Args:
+            delta: At which epsilon is stated; None for that of the training method, or else 1e-5.
+
+        Returns:
+            The guarantee of its training method, or else of its strategy of noise; one of infinite epsilon, with the
+            reason, where nothing is proven.
+        """
+        config, result = self.config, self.result
+        if config.method.private:
+            steps = config.epochs * math.ceil(result.records / config.batch_size)
+            return config.method.guarantee(config, result.records, steps, delta)
+        delta = 1e-5 if delta is None else delta
+        if config.strategy is None:
+            return nothing_proven("It was trained without noise.", delta)
+        height, width = result.image_size
+        facts = TrainingFacts(
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            records=result.records,
+            input_radius=config.input_radius(result.channels, height, width),
+            networks=config.network.networks,
+            input_numbers=result.channels * height * width,
+        )
+        proven = config.strategy.guarantee(facts, delta)
+        if proven.epsilon == math.inf:
+            return proven
+        known = tuple(secrecy(config) if a == SECRET_NOISE else a for a in proven.assumptions)
+        return replace(proven, assumptions=known)
 
     def metrics(self) -> list[EpochMetrics]:
         """Read the metrics, one entry per epoch."""

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.files import plain
 from resperturb.noise import derive_key, has_compiler, keyed_generator
 from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ALONE, World
+from resperturb.training.distributed import ON_ITS_OWN, Execution, World
 from resperturb.training.heap import keep_freed_memory
 from resperturb.training.network import build_noisy
 from resperturb.training.predict import normalize
@@ -41,25 +40,18 @@ class Steps:
     What a step does follows from the weights, the optimizer, torch's random state, and the place in the training that
     ``Progress`` names: with these a training resumes as if it had never stopped.
 
-    In a ``world`` of several processes each takes its share of every batch, and all end with the same weights. Their
-    random state is set anew at each step, from the seed or the ``secret``, the place and the rank; without a secret
-    the noise is new whenever the training starts.
+    Of several processes each takes its share of every batch, and all end with the same weights. Their random state is
+    set anew at each step, from the seed or the secret, the place and the rank; without a secret the noise is new
+    whenever the training starts.
     """
 
     memory_format = torch.channels_last
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        members: ImageSet,
-        accelerator: str = "auto",
-        compiled: bool | None = None,
-        world: World = ALONE,
-        secret: bytes | None = None,
-    ) -> None:
+    def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
         from lightning_fabric import Fabric
 
         keep_freed_memory()
+        world, secret, compiled = execution.world, execution.secret, execution.compiled
         self.config, self.members, self.world = config, members, world
         # What the noise of training comes from.
         self.origin = config.seed if config.seeded_noise else secret if secret is not None else os.urandom(16)
@@ -68,7 +60,7 @@ class Steps:
             self._images = self._images.contiguous(memory_format=self.memory_format)
         self.per_epoch = steps_per_epoch(config, members)
         self.fabric = (
-            Fabric(accelerator=accelerator, devices=1, precision=config.precision)
+            Fabric(accelerator=execution.accelerator, devices=1, precision=config.precision)
             if world.size == 1
             else world.fabric
         )
@@ -125,14 +117,12 @@ class Steps:
             logits, labels, weight=weights, label_smoothing=self.config.label_smoothing, reduction="sum"
         )
 
-    def guarantee(self, progress: Progress) -> dict[str, Any] | None:
-        """Say what the method of training proves about the weights after the steps taken so far, as plain values."""
-        taken = progress.epoch * self.per_epoch + progress.step
-        found = self.config.method.guarantee(self.config, len(self.members), taken)
-        if found is None:
+    def epsilon(self, progress: Progress) -> float | None:
+        """The epsilon that the method of training proves after the steps taken so far, if it proves any."""
+        if not self.config.method.private:
             return None
-        facts = found.to_dict()
-        return dict(plain({**facts.pop("details"), **facts}))
+        taken = progress.epoch * self.per_epoch + progress.step
+        return self.config.method.guarantee(self.config, len(self.members), taken).epsilon
 
     def _set_learning_rate(self, epoch: int) -> None:
         for group in self.optimizer.param_groups:

@@ -134,9 +134,9 @@ class _Claimed:
 
 
 def _epsilon(run: Run) -> str:
-    proven = run.guarantee
-    if proven is None:
+    if not run.config.method.private:
         return "the training claims none."
+    proven = run.guarantee()
     epsilon = proven.epsilon
     places = {run.result_path: read_json(_Claimed, run.result_path).guarantee.get("epsilon")}
     if entries := run.metrics():

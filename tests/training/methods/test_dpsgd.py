@@ -21,6 +21,7 @@ from resperturb.noise.source import derive_key
 from resperturb.privacy import dpsgd_guarantee, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.distributed import Execution
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps, poisson_sample
@@ -54,7 +55,7 @@ def steps_on(records: int, **changes: object) -> DpsgdSteps:
     """A training on a few records, without momentum and weight decay: a step moves by its gradient alone."""
     config = tiny_config(**{"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr": 1.0, **changes})
     members = members_of(config)
-    steps = DpsgdSteps(config, members.select(range(records)), accelerator="cpu")
+    steps = DpsgdSteps(config, members.select(range(records)), Execution("cpu"))
     steps.model.train()
     return steps
 
@@ -131,7 +132,7 @@ def test_without_clipping_and_noise_it_is_sgd_on_the_same_batches(tmp_path: Path
     config = tiny_config(method={**WITHOUT_PRIVACY, "max_physical_batch": 7}, label_smoothing=0.1, augment=False)
     run = train(config, runs=tmp_path)
     members = members_of(config)
-    sampler = DpsgdSteps(run.config, members, accelerator="cpu")
+    sampler = DpsgdSteps(run.config, members, Execution("cpu"))
     torch.manual_seed(config.seed)
     model = build_model(config, members).train()
     start = {name: value.clone() for name, value in model.state_dict().items()}
@@ -155,9 +156,9 @@ def test_without_clipping_and_noise_it_matches_sgd_where_all_records_are_in_ever
     torch.manual_seed(0)
     start = build_model(plain.config, members_of(plain.config)).state_dict()
     assert distance(private, load_file(plain.model_path), start) < 1e-3
-    assert private.guarantee.epsilon == float("inf")
-    assert "nothing at all is promised" in private.guarantee.verdict
-    assert plain.guarantee is None
+    assert private.guarantee().epsilon == float("inf")
+    assert "nothing at all is promised" in private.guarantee().verdict
+    assert plain.guarantee().setting == "It was trained without noise."
 
 
 class Stop(Exception):
@@ -189,7 +190,7 @@ def test_a_crashed_training_ends_with_the_same_weights_and_guarantee(tmp_path: P
             train(config, runs=tmp_path / "crashed", on_update=crash_at(step))
     resumed = train(config, runs=tmp_path / "crashed")
     assert same(whole, resumed)
-    assert whole.guarantee == resumed.guarantee
+    assert whole.guarantee() == resumed.guarantee()
 
 
 def checkpoint_of(path: Path) -> Progress:
@@ -206,11 +207,10 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
 
     with pytest.raises(InterruptedTrainingError):
         train(config, out=tmp_path / "run", on_update=interrupt_at(5))
-    kept = checkpoint_of(tmp_path / "run").guarantee
-    assert kept is not None
-    assert (kept["steps"], kept["epsilon"]) == (5, epsilon(5))
+    kept = checkpoint_of(tmp_path / "run")
+    assert (kept.epoch * 3 + kept.step, kept.epsilon) == (5, epsilon(5))
     run = train(config, out=tmp_path / "run")
-    proven = run.guarantee
+    proven = run.guarantee()
     assert (proven.schedule.steps, proven.epsilon, proven.delta) == (9, epsilon(9), 1e-4)
     assert [entry.epsilon for entry in run.metrics()] == [epsilon(3), epsilon(6), epsilon(9)]
     statuses = {assumption.status for assumption in proven.assumptions}
@@ -220,14 +220,14 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
 def test_the_seed_repeats_a_run_only_where_that_was_asked_for(tmp_path: Path) -> None:
     one, again = (train(tiny_config(epochs=1, method="dpsgd"), out=tmp_path / name) for name in "ab")
     assert same(one, again)
-    assert any("seed" in a.statement for a in one.guarantee.assumptions if a.status == "not met")
+    assert any("seed" in a.statement for a in one.guarantee().assumptions if a.status == "not met")
 
 
 def test_a_wanted_epsilon_is_met_and_not_undercut(tmp_path: Path) -> None:
     run = train(tiny_config(epochs=1, method={"name": "dpsgd", "target_epsilon": 4.0}), runs=tmp_path)
-    assert 3.98 < run.guarantee.epsilon <= 4.0
+    assert 3.98 < run.guarantee().epsilon <= 4.0
     assert isinstance(run.config.method, Dpsgd)
-    assert run.config.method.noise_multiplier == run.guarantee.noise_multiplier
+    assert run.config.method.noise_multiplier == run.guarantee().noise_multiplier
 
 
 def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
         audit, audit_why, shadows = _audit(experiment, cell, preset, library)
     measured = _numbers(found)
     attack = found[0].attacks.get("paper") if found else None
-    proven = found[0].run.guarantee if found else None
+    proven = found[0].run.guarantee() if found and found[0].run.config.method.private else None
     return Row(
         key=cell.key,
         name=cell.name,

@@ -15,7 +15,7 @@ from resperturb.training import Run, TrainConfig
 
 
 @dataclass(frozen=True)
-class Found:
+class OnDisk:
     """A training on disk: whether it is finished, the share of its epochs that is done, and how long it took."""
 
     finished: bool
@@ -109,17 +109,17 @@ def is_complete(experiment: Experiment, result: AnyResult, preset: Preset) -> bo
     )
 
 
-def _on_disk(runs: Path) -> dict[str, Found]:
+def _on_disk(runs: Path) -> dict[str, OnDisk]:
     found = {}
     for folder in (runs, runs / ".shadows"):
         for path, config in runs_in(folder):
             state, _ = state_of(path)
             run = Run(path, config)
             if state == "finished":
-                found[_unbound(config).digest] = Found(True, 1.0, run.result.seconds)
+                found[_unbound(config).digest] = OnDisk(True, 1.0, run.result.seconds)
             elif state == "begun":
                 share = _share(run)
-                found[_unbound(config).digest] = Found(False, share, None)
+                found[_unbound(config).digest] = OnDisk(False, share, None)
     return found
 
 
@@ -135,15 +135,15 @@ def _unbound(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": ""})})
 
 
-def _of(config: TrainConfig, there: dict[str, Found]) -> Found:
-    return there.get(config.digest, Found(False, 0.0, None))
+def _of(config: TrainConfig, there: dict[str, OnDisk]) -> OnDisk:
+    return there.get(config.digest, OnDisk(False, 0.0, None))
 
 
-def _left(config: TrainConfig, there: dict[str, Found], ratios: dict[str, float]) -> float:
+def _left(config: TrainConfig, there: dict[str, OnDisk], ratios: dict[str, float]) -> float:
     return (1 - _of(config, there).share) * estimate(config) * _ratio(config, ratios)
 
 
-def _ratios(preset: Preset, experiments: Sequence[Experiment], there: dict[str, Found]) -> dict[str, float]:
+def _ratios(preset: Preset, experiments: Sequence[Experiment], there: dict[str, OnDisk]) -> dict[str, float]:
     """Measured over planned seconds, for each sort of training and for all of them."""
     seen: dict[str, list[float]] = {}
     for config in trainings(experiments, preset):

@@ -99,7 +99,7 @@ def study_convergence(image: Array, paths: int = 20_000, seed: int = 0) -> Conve
 
 
 def path_errors(strategy: Strategy, paths: int = 20_000, seed: int = 0) -> Array:
-    """``X_dt(1) - X(1)`` of the test equation, one row a step size of ``STEPS``, one column a path.
+    """``X_dt(1) - X(1)`` of the test equation, one row per step size of ``STEPS``, one column per path.
 
     >>> path_errors("additive", paths=40).shape
     (5, 40)

@@ -11,15 +11,15 @@ from dataclasses import replace
 from torch import nn
 
 from resperturb.perturbation.sums.likeness import likeness
-from resperturb.perturbation.sums.reader import Found, Reader, is_torch
+from resperturb.perturbation.sums.reader import Reader, ResidualSum, is_torch
 from resperturb.perturbation.sums.rewrite import class_of
 from resperturb.perturbation.sums.rules import Side
 from resperturb.perturbation.sums.source import plain_function, source_of
 
-__all__ = ["Found", "Side", "find_sums", "unreadable_modules"]
+__all__ = ["ResidualSum", "Side", "find_sums", "unreadable_modules"]
 
 MOST_KEPT = 256
-_known: dict[object, list[tuple[int, Found]]] = {}
+_known: dict[object, list[tuple[int, ResidualSum]]] = {}
 _nobody = nn.Module()
 
 
@@ -54,7 +54,7 @@ def says_its_junctions(module: nn.Module) -> bool:
     return kinds[0].__module__.startswith("resperturb.") or any(kind.__name__ == "HasJunction" for kind in kinds)
 
 
-def find_sums(model: nn.Module) -> list[Found]:
+def find_sums(model: nn.Module) -> list[ResidualSum]:
     """List the sums in ``model`` that are residual or look so, in the order of its modules and of their source.
 
     >>> find_sums(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
@@ -74,7 +74,7 @@ def find_sums(model: nn.Module) -> list[Found]:
     return [replace(found, module=modules[position]) for position, found in _known[key]]
 
 
-def _read(model: nn.Module) -> list[Found]:
+def _read(model: nn.Module) -> list[ResidualSum]:
     order = {id(module): position for position, module in enumerate(model.modules())}
     reader = Reader()
     for module in reversed(list(model.modules())):  # what is inside first: what is around looks it up
@@ -98,7 +98,7 @@ def _read(model: nn.Module) -> list[Found]:
     )
 
 
-def _best(readings: list[Found]) -> Found:
+def _best(readings: list[ResidualSum]) -> ResidualSum:
     """The reading that understands most: a caller's arguments may explain what a method alone does not."""
     live = any(found.live for found in readings)
     return replace(next((found for found in readings if not found.problem), readings[0]), live=live)

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from resperturb.perturbation.sums.rewrite import class_of
-from resperturb.perturbation.sums.rules import Side, Verdict, handed_in, judge
+from resperturb.perturbation.sums.rules import Judgement, Side, handed_in, judge
 from resperturb.perturbation.sums.source import Source, plain_function, source_of
 from resperturb.perturbation.sums.values import (
     BRANCH,
@@ -76,7 +76,7 @@ _ITERATORS = _words("enumerate zip reversed list tuple iter")
 
 
 @dataclass(frozen=True)
-class Found:
+class ResidualSum:
     """A sum that is residual or looks so, in a method of ``module`` that ``owner`` defines."""
 
     module: nn.Module
@@ -120,13 +120,13 @@ class Reader:
 
     def __init__(self) -> None:
         self.tensors = itertools.count()
-        self.found: dict[tuple[int, type, str, int, str], list[Found]] = {}
+        self.found: dict[tuple[int, type, str, int, str], list[ResidualSum]] = {}
         self.depth = 0
         self.live = True
         self.alone = False  # reading a module by itself, with arguments that nothing is known of
         self.module: nn.Module | None = None  # whose method is being read
         self.followed: set[type] = set()  # the classes of modules that were read through a call of them
-        self.handed_in: list[Found | None] = []
+        self.handed_in: list[ResidualSum | None] = []
         self._effects: dict[Any, Path | None] = {}
 
     def read(self, module: nn.Module) -> None:
@@ -142,7 +142,7 @@ class Reader:
     def failed(self, module: nn.Module, error: Exception) -> None:
         """Note that a module could not be read to its end."""
         problem = f"reading it failed with {type(error).__name__}: {error}"
-        found = Found(module, type(None), "forward", None, 0, "forward", None, problem, (), True)
+        found = ResidualSum(module, type(None), "forward", None, 0, "forward", None, problem, (), True)
         self.found[(id(module), type(None), "forward", 0, "forward")] = [found]
         self.depth, self.live, self.alone, self.module = 0, True, False, None
 
@@ -268,44 +268,46 @@ class Reader:
         self, left: Value, right: Value, node: ast.expr | ast.stmt, frame: "_Frame", quirk: str, unsure: bool
     ) -> None:
         """Judge an addition and keep what comes out."""
-        verdict = judge(left, right)
+        judgement = judge(left, right)
         if unsure:
-            verdict = Verdict(None, "", "it is not known which entries of a dict these are", frozenset())
-        if verdict is None and self.alone and not left.paths.keys() & right.paths.keys():
+            judgement = Judgement(None, "", "it is not known which entries of a dict these are", frozenset())
+        if judgement is None and self.alone and not left.paths.keys() & right.paths.keys():
             if handed_in(left, right) and frame.scope.module is not None:
                 problem = "its sides come from a caller that could not be followed"
-                self.handed_in.append(self.make(node, frame, Verdict(None, "", problem, frozenset()), quirk))
+                self.handed_in.append(self.make(node, frame, Judgement(None, "", problem, frozenset()), quirk))
             return
-        if verdict is None or (quirk == DIFFERENCE and not verdict.is_nonlinear):
+        if judgement is None or (quirk == DIFFERENCE and not judgement.is_nonlinear):
             return
-        found = self.make(node, frame, verdict, quirk)
+        found = self.make(node, frame, judgement, quirk)
         if found is not None:
             self.found.setdefault(found.key, []).append(found)
 
-    def make(self, node: ast.expr | ast.stmt, frame: "_Frame", verdict: Verdict, quirk: str) -> Found | None:
+    def make(
+        self, node: ast.expr | ast.stmt, frame: "_Frame", judgement: Judgement, quirk: str
+    ) -> ResidualSum | None:
         """Say where a sum is; None if that is in no module."""
         scope = frame.scope
-        module, owner, problem = scope.module, scope.owner, verdict.problem or quirk
+        module, owner, problem = scope.module, scope.owner, judgement.problem or quirk
         if module is None or owner is None:
             # What a function of tensors alone adds up counts only if it is clearly residual: most are attentions.
             module, owner = frame.nearest_module(), type(None)
-            if module is None and not problem and verdict.is_nonlinear:
+            if module is None and not problem and judgement.is_nonlinear:
                 module = self.module
             problem = problem or f"it is in {scope.source.function.__qualname__}(), not in a method of a module"
         if module is None:
             return None
-        return Found(
+        return ResidualSum(
             module,
             owner,
             _definition(class_of(module), scope.source)[1],
             None if quirk or owner is type(None) else scope.source.addition_index(node),
             node.lineno,
             ast.unparse(node),
-            verdict.shortcut,
+            judgement.shortcut,
             problem,
-            tuple(sorted(name for whose, name in verdict.branch if whose == id(module))),
+            tuple(sorted(name for whose, name in judgement.branch if whose == id(module))),
             self.live,
-            verdict.reason,
+            judgement.reason,
         )
 
 

@@ -32,7 +32,7 @@ Names = frozenset[tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """The side of the shortcut, why it is a junction or what is not understood, and the submodules of the branch."""
 
     shortcut: Side | None
@@ -42,7 +42,7 @@ class Verdict:
     is_nonlinear: bool = True
 
 
-def judge(left: Value, right: Value) -> Verdict | None:
+def judge(left: Value, right: Value) -> Judgement | None:
     """Judge the sum of two values; None if it is no junction.
 
     >>> judge(Value({0: Path()}), Value({0: Path(BRANCH, BRANCH)})).shortcut
@@ -50,7 +50,7 @@ def judge(left: Value, right: Value) -> Verdict | None:
     >>> judge(Value({0: Path()}), Value({1: Path(BRANCH, BRANCH)})) is None
     True
     """
-    unclear: Verdict | None = None
+    unclear: Judgement | None = None
     explained: Names = frozenset()
     settled = False
     for tensor in sorted(left.paths.keys() & right.paths.keys(), reverse=True):  # the latest first
@@ -58,11 +58,11 @@ def judge(left: Value, right: Value) -> Verdict | None:
         difference = a.names ^ b.names
         if alike(a, b) or one_linear_layer(a, b) or attention(a, b):
             explained, settled = explained | difference, True
-        elif (verdict := plain_shortcut(a, b) or projected_shortcut(a, b)) is not None:
-            return verdict
+        elif (judgement := plain_shortcut(a, b) or projected_shortcut(a, b)) is not None:
+            return judgement
         elif not settled or difference - explained:  # else both sides come from a later tensor, and it did all this
             gate = "a side is a gate" if max(a.most, b.most) > BRANCH else "both sides are transformed"
-            unclear = unclear or Verdict(None, "", gate, difference)
+            unclear = unclear or Judgement(None, "", gate, difference)
     return unclear
 
 
@@ -71,23 +71,23 @@ def alike(a: Path, b: Path) -> bool:
     return a.most == PLAIN and b.most == PLAIN
 
 
-def plain_shortcut(a: Path, b: Path) -> Verdict | None:
+def plain_shortcut(a: Path, b: Path) -> Judgement | None:
     """Rule 2: one side is the tensor as it was, on every way or where the other is not."""
     for shortcut, branch, side in _both_ways(a, b):
         if shortcut.least == PLAIN and (branch.least > PLAIN or shortcut.most == PLAIN):
             through = branch.names - shortcut.names
             reason = f"the {side} side is what the other is computed from{_by(through)}"
-            return Verdict(side, reason, "", through, is_nonlinear=branch.most > PROJECTION)
+            return Judgement(side, reason, "", through, is_nonlinear=branch.most > PROJECTION)
     return None
 
 
-def projected_shortcut(a: Path, b: Path) -> Verdict | None:
+def projected_shortcut(a: Path, b: Path) -> Judgement | None:
     """Rule 3: one side went through linear layers at most, and the other through more."""
     for shortcut, branch, side in _both_ways(a, b):
         if shortcut.most <= LINEAR and shortcut.most < branch.least and branch.most <= BRANCH:
             through = branch.names - shortcut.names
             reason = f"the {side} side is a projection of what the other is computed from{_by(through)}"
-            return Verdict(side, reason, "", through, is_nonlinear=branch.most > PROJECTION)
+            return Judgement(side, reason, "", through, is_nonlinear=branch.most > PROJECTION)
     return None
 
 

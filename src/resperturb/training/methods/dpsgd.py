@@ -26,7 +26,7 @@ from resperturb.privacy.guarantee import Assumption
 from resperturb.privacy.schedule import Schedule, schedule
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ALONE, World
+from resperturb.training.distributed import ON_ITS_OWN, Execution
 from resperturb.training.grad_sample import grad_sample_hooks
 from resperturb.training.method import Method, register_method
 from resperturb.training.secret import secrecy
@@ -119,21 +119,11 @@ class Dpsgd(Method):
         noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
         return self.model_copy(update={"noise_multiplier": noise, "target_epsilon": None})
 
-    def steps(
-        self,
-        config: TrainConfig,
-        members: ImageSet,
-        accelerator: str = "auto",
-        compiled: bool | None = None,
-        world: World | None = None,
-        secret: bytes | None = None,
-    ) -> "DpsgdSteps":
+    def steps(self, config: TrainConfig, members: ImageSet, execution: Execution) -> "DpsgdSteps":
         """Build the network, with the hooks that take the gradients of single records."""
-        return DpsgdSteps(config, members, accelerator, compiled, world or ALONE, secret)
+        return DpsgdSteps(config, members, execution)
 
-    def guarantee(
-        self, config: TrainConfig, records: int, steps: int, delta: float | None = None
-    ) -> DpsgdGuarantee | None:
+    def guarantee(self, config: TrainConfig, records: int, steps: int, delta: float | None = None) -> DpsgdGuarantee:
         """Say what so many steps prove: epsilon and delta, what they protect, and what they rest on.
 
         >>> from resperturb.training.config import make_config
@@ -164,20 +154,12 @@ class DpsgdSteps(Steps):
     # Opacus returns gradients that are laid out one after the other; mixing layouts would cost more than it wins.
     memory_format = torch.contiguous_format
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        members: ImageSet,
-        accelerator: str = "auto",
-        compiled: bool | None = None,
-        world: World = ALONE,
-        secret: bytes | None = None,
-    ) -> None:
+    def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
         from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 
-        if compiled:
+        if execution.compiled:
             raise UsageError("DP-SGD cannot be compiled: the gradients of single records are taken by hooks.")
-        super().__init__(config, members, accelerator, compiled=False, world=world, secret=secret)
+        super().__init__(config, members, replace(execution, compiled=False))
         assert isinstance(config.method, Dpsgd)
         assert config.method.noise_multiplier is not None  # settle() has found it
         self.dpsgd = config.method
@@ -185,12 +167,12 @@ class DpsgdSteps(Steps):
         # stays the unwrapped one, with the names it had.
         _check_for_opacus(config.model, self.model)
         self._hooks = grad_sample_hooks(self.model)
-        self._dp_optimizer = (DPOptimizer if world.size == 1 else DistributedDPOptimizer)(
+        self._dp_optimizer = (DPOptimizer if self.world.size == 1 else DistributedDPOptimizer)(
             self.optimizer,
             noise_multiplier=self.dpsgd.noise_multiplier,
             max_grad_norm=_NEVER_CLIPS if self.dpsgd.clip is None else self.dpsgd.clip,
             # Among several processes Opacus takes the mean of their sums, each over its share of a batch.
-            expected_batch_size=config.batch_size / world.size,
+            expected_batch_size=config.batch_size / self.world.size,
             secure_mode=True,  # sums of several draws, whose low bits do not give the noise away
         )
 

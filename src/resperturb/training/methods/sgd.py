@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from resperturb.data.images import ImageSet
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ALONE, World
+from resperturb.training.distributed import Execution
 from resperturb.training.method import Method, register_method
 from resperturb.training.steps import Steps
 
@@ -15,14 +15,6 @@ class Sgd(Method):
 
     title: ClassVar = "SGD"
 
-    def steps(
-        self,
-        config: TrainConfig,
-        members: ImageSet,
-        accelerator: str = "auto",
-        compiled: bool | None = None,
-        world: World | None = None,
-        secret: bytes | None = None,
-    ) -> Steps:
+    def steps(self, config: TrainConfig, members: ImageSet, execution: Execution) -> Steps:
         """Build the network and its optimizer."""
-        return Steps(config, members, accelerator, compiled, world or ALONE, secret)
+        return Steps(config, members, execution)
