@@ -133,7 +133,7 @@ def test_every_candidate_is_in_half_of_the_shadows(audited: tuple[Run, AuditResu
     times = np.sum([queried.members(config.data) for config in shadows], axis=0)
     assert set(times[: len(queried)].tolist()) == {2}
     assert set(times[len(queried) :].tolist()) == {0}
-    assert {config.perturbation["gamma"] for config in shadows} == {NOISE["gamma"]}
+    assert {config.perturbation.gamma for config in shadows} == {NOISE["gamma"]}
     assert len({config.seed for config in [*shadows, run.config]}) == 5
 
 

@@ -50,7 +50,7 @@ def test_the_same_attack_gives_the_same_scores(attacked_run: Run, tmp_path: Path
 def test_the_shadow_shares_nothing_with_the_target_but_its_recipe() -> None:
     target = tiny_config(model="en2-resnet8", perturbation={"name": "additive", "gamma": 1.0})
     plain = shadow.shadow_config(target, adaptive=False)
-    assert (plain.data.part, plain.perturbation, plain.model) == ("shadow_train", {"name": "none"}, "resnet8")
+    assert (plain.data.part, plain.perturbation, plain.model) == ("shadow_train", None, "resnet8")
     assert plain.epochs == target.epochs
     assert plain.seed != target.seed
     adaptive = shadow.shadow_config(target, adaptive=True)

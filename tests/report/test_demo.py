@@ -7,17 +7,18 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.cli import app
+from resperturb.perturbation import strategy_to_dict
 from resperturb.report import demo
 
 
 def test_the_variants_differ_in_their_noise_alone() -> None:
     plain, additive, multiplicative = (demo.config(strategy, seed=0) for _, strategy in demo.RUNS)
-    assert [c.perturbation["name"] for c in (plain, additive, multiplicative)] == [
+    assert [strategy_to_dict(c.perturbation)["name"] for c in (plain, additive, multiplicative)] == [
         "none",
         "additive",
         "multiplicative",
     ]
-    same = {c.model_copy(update={"perturbation": {}}).digest for c in (plain, additive, multiplicative)}
+    same = {c.model_copy(update={"perturbation": None}).digest for c in (plain, additive, multiplicative)}
     assert len(same) == 1
 
 

@@ -31,7 +31,7 @@ def test_saying_a_default_does_not_change_the_hash() -> None:
         data={"spec": "x"}, epochs=100, perturbation={"name": "additive", "gamma": 0.5, "input_std": 0.25}
     )
     assert short.digest == long.digest
-    assert short.strategy == Additive(0.5)
+    assert short.perturbation == Additive(0.5)
 
 
 @given(epochs=st.integers(1, 300))

@@ -61,7 +61,7 @@ def test_an_old_run_opens_with_its_model(tmp_path: Path) -> None:
         )
     )
     run = open_run(folder)
-    model = perturb(build(run.config.model, num_classes=2, in_channels=1), run.config.strategy)
+    model = perturb(build(run.config.model, num_classes=2, in_channels=1), run.config.perturbation)
     weights.save(model, folder / "model.safetensors")
     loaded = run.load_model()
     assert all(value.equal(model.state_dict()[name]) for name, value in loaded.state_dict().items())

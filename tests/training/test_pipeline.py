@@ -73,7 +73,7 @@ def test_stock_networks_train_with_noise_and_load_again(tmp_path: Path, model: s
     assert (config.optimizer, config.schedule, config.lr) == ("adamw", "cosine", 1e-3)
     run = train(config, runs=tmp_path)
     loaded = open_run(run.path).load_model()
-    assert strategy_of(loaded) == config.strategy
+    assert strategy_of(loaded) == config.perturbation
     assert run.config.mean == pytest.approx(sum((0.485, 0.456, 0.406)) / 3, abs=1e-6)  # the sample is grey
     images = load_inputs(run.config.data).test.images[:2]
     assert loaded(normalize(images, run.config.mean, run.config.std)).shape == (2, 10)

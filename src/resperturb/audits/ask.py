@@ -36,7 +36,7 @@ def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
     >>> [query.access for query in queries_of(make_config(data={"spec": "x"}, model="en5-resnet8"), (1,))]
     ['noise off', 'networks apart']
     """
-    noisy = config.strategy is not None and config.strategy.is_noisy
+    noisy = config.perturbation is not None and config.perturbation.is_noisy
     queries = [Query("noise on", tuple(sorted(set(draws))))] if noisy else []
     queries.append(Query("noise off"))
     networks = parse_name(config.model).networks

@@ -106,7 +106,7 @@ def describe(config: TrainConfig) -> str:
     >>> describe(make_config(data={"spec": "x"}, perturbation={"name": "additive", "gamma": 0.5}))
     'resnet8, additive, gamma=0.5, input_std=0.25, scale=constant'
     """
-    strategy = config.strategy
+    strategy = config.perturbation
     parts = [] if strategy is None else [strategy.describe()]
     if config.method.label:
         parts.append(config.method.label)

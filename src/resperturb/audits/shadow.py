@@ -24,7 +24,6 @@ from resperturb.audits.bounds import Design
 from resperturb.audits.result import RECORD, AttackResult, AttackScores, keep_attack, kept_attacks
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import parse_name
-from resperturb.perturbation import strategy_to_dict
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
@@ -48,7 +47,7 @@ def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
         "seed": target.seed + 1,
     }
     if not adaptive:
-        changes["perturbation"] = strategy_to_dict(None)
+        changes["perturbation"] = None
         changes["model"] = str(parse_name(target.model).single)
     return target.model_copy(update=changes)
 
@@ -234,7 +233,7 @@ def _features_path(run: Run, draws: int) -> Path:
 
 
 def _is_noisy(config: TrainConfig) -> bool:
-    return config.strategy is not None and config.strategy.is_noisy
+    return config.perturbation is not None and config.perturbation.is_noisy
 
 
 def shadow_folder(target: Run) -> Path:

@@ -63,7 +63,7 @@ class AskAfterTraining:
 
     def is_done(self, run: Run) -> bool:
         """Whether all answers are kept."""
-        queried = not self._in_audit(run) or is_asked(run, candidate_images(self.data), self.queries)
+        asked = not self._in_audit(run) or is_asked(run, candidate_images(self.data), self.queries)
         return asked and not (self._in_attack(run) and any(not has_features(run, draws) for draws in self.draws))
 
     def results(self) -> tuple[str, ...]:

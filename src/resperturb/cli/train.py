@@ -394,9 +394,8 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
     table = Table(title=escaped(run.path), title_justify="left")
     for heading in ("perturbation", "train acc.", "test acc.", "gap", "time"):
         table.add_column(heading)
-    noise = {key: value for key, value in run.config.perturbation.items() if value is not None}
     table.add_row(
-        " ".join(f"{key}={value}" if key != "name" else str(value) for key, value in noise.items()),
+        "none" if run.config.perturbation is None else run.config.perturbation.describe(),
         f"{result.train_accuracy:.3f}",
         f"{result.test_accuracy:.3f}",
         f"{result.gap:.3f}",

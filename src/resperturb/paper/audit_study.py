@@ -18,7 +18,7 @@ from resperturb.audits import AuditResult, audit_run
 from resperturb.engine import Engine, RayEngine, local_engine, train_many
 from resperturb.files import plain, write_bytes, write_json
 from resperturb.paper.controls import CONTROLS, at_equal_accuracy
-from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
+from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training import CanaryConfig, DataConfig, Dpsgd, Run, TrainConfig
 
 IMAGES = 1600
@@ -43,7 +43,7 @@ def config(strategy: Strategy | None = None, **changes: Any) -> TrainConfig:
     return TrainConfig(
         **{
             "data": DataConfig(spec="fashion-sample", limit=IMAGES, part="target_train", canaries=CANARIES),
-            "perturbation": strategy_to_dict(strategy),
+            "perturbation": strategy,
             "epochs": EPOCHS,
             "batch_size": 32,
             "lr": 0.05,

@@ -10,7 +10,6 @@ from typing import Any
 
 from resperturb.errors import UsageError
 from resperturb.models import parse_name
-from resperturb.perturbation import strategy_to_dict
 from resperturb.training import Run, TrainConfig, method_of
 
 
@@ -24,7 +23,7 @@ class Control:
 
     def configs(self, target: TrainConfig) -> list[TrainConfig]:
         """The noiseless network that ``target`` would be, held back by every strength."""
-        plain = {"perturbation": strategy_to_dict(None), "method": method_of("sgd")}
+        plain = {"perturbation": None, "method": method_of("sgd")}
         return [target.model_copy(update={**plain, **self.change(target, strength)}) for strength in self.strengths]
 
 

@@ -104,6 +104,11 @@ class Strategy(ABC):
         """Whether :meth:`apply` changes anything; if not, nothing is drawn."""
         return self.is_noisy
 
+    @property
+    def mixes_records(self) -> bool:
+        """Whether the noise of a record depends on the others of its batch."""
+        return False
+
     def check(self, networks: Sequence[nn.Module]) -> None:  # noqa: B027
         """Make sure that :meth:`install` has where to put the noise.
 

@@ -81,12 +81,13 @@ class ReportedModel:
     @property
     def strategy(self) -> str:
         """The name of its strategy of noise, or ``none``."""
-        return "none" if self.run is None else str(self.run.config.perturbation["name"])
+        noise = None if self.run is None else self.run.config.perturbation
+        return "none" if noise is None else noise.name
 
     @property
     def gamma(self) -> float:
         """The level of the noise; 0 without any."""
-        return 0.0 if self.run is None else float(self.run.config.perturbation.get("gamma", 0.0))
+        return 0.0 if self.run is None else float(getattr(self.run.config.perturbation, "gamma", 0.0))
 
     @property
     def noise(self) -> str:

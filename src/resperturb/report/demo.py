@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resperturb.audits.shadow import run_shadow_attack
-from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
+from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training.config import DataConfig, TrainConfig
 from resperturb.training.loop import Update, train
 from resperturb.training.run import Run
@@ -55,7 +55,7 @@ def config(strategy: Strategy | None, seed: int) -> TrainConfig:
         data=DataConfig(spec="fashion-sample", limit=IMAGES, part="target_train"),
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
-        perturbation=strategy_to_dict(strategy),
+        perturbation=strategy,
         seed=seed,
         seeded_noise=True,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from resperturb.perturbation import strategy_to_dict
 from resperturb.report.collect import ReportedModel
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
@@ -71,7 +72,7 @@ def _facts(run: Run) -> dict[str, str]:
         "network changed": " ".join(result.notes),
         "noise": ", ".join(
             f"{key.replace('_', ' ')} {value}" if key != "name" else str(value)
-            for key, value in config.perturbation.items()
+            for key, value in strategy_to_dict(config.perturbation).items()
             if value is not None
         ),
         "method": config.method.describe(),

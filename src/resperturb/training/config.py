@@ -11,9 +11,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -124,6 +124,19 @@ class DataConfig(_Frozen):
     fingerprint: str = ""
 
 
+def _strategy(value: object) -> Strategy | None:
+    if value is None or isinstance(value, Strategy):
+        return value
+    if not isinstance(value, dict):
+        raise UsageError(f"a perturbation has a name and parameters: {{name: additive, gamma: 0.5}}; not {value!r}.")
+    return strategy_from_dict(value)
+
+
+Perturbation = Annotated[
+    InstanceOf[Strategy] | None,
+    BeforeValidator(_strategy),
+    PlainSerializer(strategy_to_dict, return_type=dict[str, Any]),
+]
 MethodField = Annotated[
     Method, BeforeValidator(method_of), PlainSerializer(lambda method: method.to_dict(), return_type=dict[str, Any])
 ]
@@ -154,7 +167,7 @@ class TrainConfig(_Frozen):
     network_fingerprint: str = ""
     norm: Literal["batch", "group"] = "batch"
     skip: bool = True
-    perturbation: dict[str, Any] = Field(default_factory=lambda: strategy_to_dict(None))
+    perturbation: Perturbation = None
     epochs: Positive = 100
     batch_size: Positive = 128
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -191,11 +204,6 @@ class TrainConfig(_Frozen):
             chosen = {"mean": mean, "std": std, **chosen}
         return chosen
 
-    @field_validator("perturbation")
-    @classmethod
-    def _complete(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return strategy_to_dict(strategy_from_dict(value))
-
     @model_validator(mode="after")
     def _checked(self) -> "TrainConfig":
         source = source_of(self.network)
@@ -212,11 +220,6 @@ class TrainConfig(_Frozen):
     def network(self) -> NetworkName:
         """The name of the network, taken apart."""
         return parse_name(self.model)
-
-    @property
-    def strategy(self) -> Strategy | None:
-        """The perturbation as an object."""
-        return strategy_from_dict(self.perturbation)
 
     @property
     def digest(self) -> str:

@@ -96,7 +96,7 @@ def _ignore(update: Update) -> None:
 
 
 def _check(config: TrainConfig, world: World) -> None:
-    if world.size > 1 and config.perturbation.get("scale") == "batch_std":
+    if world.size > 1 and config.perturbation is not None and config.perturbation.mixes_records:
         raise UsageError(
             "noise of scale 'batch_std' follows the whole batch, of which each of several processes sees its share "
             "only; use the scale 'constant', or one process."
@@ -248,7 +248,7 @@ def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress:
         test = evaluate(model, inputs.test, run.config, draws)
     weights.save(model, run.model_path)
     _write_metrics(run, progress.history)  # a process that was killed before it could may have left the last one out
-    radius = getattr(run.config.strategy, "clip_radius", None)
+    radius = getattr(run.config.perturbation, "clip_radius", None)
     result = TrainingResult(
         schema=SCHEMA,
         train_accuracy=train_accuracy,
@@ -292,7 +292,7 @@ def _not_finite(config: TrainConfig, progress: Progress) -> str:
 
 
 def _advice(config: TrainConfig) -> str:
-    gamma = config.perturbation.get("gamma")
+    gamma = getattr(config.perturbation, "gamma", None)
     return f"Try to lower --lr (it is {config.lr:g}){f' or --gamma (it is {gamma:g})' if gamma else ''}."
 
 

@@ -67,7 +67,7 @@ def build_noisy(config: TrainConfig, images: ImageSet) -> tuple[nn.Module, list[
         _weights_file(config),
     )
     _check_outputs(model, images, config)
-    strategy = config.strategy
+    strategy = config.perturbation
     return (model if strategy is None else perturb(model, strategy)), notes
 
 

@@ -185,7 +185,7 @@ class Run:
             steps = config.epochs * math.ceil(result.records / config.batch_size)
             return config.method.guarantee(config, result.records, steps, delta)
         delta = 1e-5 if delta is None else delta
-        if config.strategy is None:
+        if config.perturbation is None:
             return nothing_proven("It was trained without noise.", delta)
         height, width = result.image_size
         facts = TrainingFacts(
@@ -196,7 +196,7 @@ class Run:
             networks=config.network.networks,
             input_numbers=result.channels * height * width,
         )
-        proven = config.strategy.guarantee(facts, delta)
+        proven = config.perturbation.guarantee(facts, delta)
         if proven.epsilon == math.inf:
             return proven
         known = tuple(secrecy(config) if a == SECRET_NOISE else a for a in proven.assumptions)
@@ -251,10 +251,10 @@ class Run:
 
         with torch.random.fork_rng(devices=[]):
             model = weights.load(bare, self.model_path).eval()
-        if (noise := strategy_of(model)) != self.config.strategy:
+        if (noise := strategy_of(model)) != self.config.perturbation:
             raise ResperturbError(
                 f"{self.model_path} belongs to another run: its noise is {noise}, that of config.json "
-                f"{self.config.strategy}."
+                f"{self.config.perturbation}."
             )
         if self.config.method.channels_last:
             # As it was trained and measured: noise is drawn in the order of memory, so it depends on the layout.

@@ -118,7 +118,7 @@ def _result(run: Run) -> str:
 
 def _weights(run: Run) -> str:
     run.load_model()
-    return f"can be loaded, and its noise is that of config.json ({run.config.strategy or 'none'})."
+    return f"can be loaded, and its noise is that of config.json ({run.config.perturbation or 'none'})."
 
 
 def _metrics(run: Run) -> str:

@@ -69,7 +69,7 @@ def test_the_paper_s_attacker_trains_a_standard_network_against_everything() -> 
         shadow = plan.paper_shadow(cell, scale, 0)
         assert shadow == plan.paper_shadow(Cell("cifar10", PLAIN), scale, 0)
         assert not shadow.method.private
-        assert shadow.strategy is None
+        assert shadow.perturbation is None
 
 
 def test_an_adaptive_attacker_trains_as_the_target_was_trained() -> None:
@@ -103,8 +103,8 @@ def test_the_paper_preset_has_the_paper_s_settings() -> None:
     assert isinstance(dpsgd.method, Dpsgd)
     assert (dpsgd.epochs, dpsgd.method.noise_multiplier, dpsgd.method.clip) == (100, 1.1, 1.0)
     noisy = plan.target_config(BY_ID["cifar10-table"].cells[2], paper.scale("cifar10", "table"), 0)
-    assert noisy.perturbation["gamma"] == 4.5
-    assert noisy.perturbation["input_std"] == 2.25
+    assert noisy.perturbation.gamma == 4.5
+    assert noisy.perturbation.input_std == 2.25
     assert all(reduction(data, "table", paper) == "" for data in paper.table)
 
 
@@ -131,7 +131,7 @@ def test_rows_are_chosen_by_their_keys_and_train_no_others() -> None:
     (table,) = chosen(["cifar10-table"], ["non-private", "gamma-4.5"])
     (cut,) = with_attacks([table], ["paper"])
     configs = plan.trainings([cut], preset_named("paper", seeds=1))
-    assert {(c.data.part, c.perturbation.get("gamma", 0.0)) for c in configs} == {
+    assert {(c.data.part, getattr(c.perturbation, "gamma", 0.0)) for c in configs} == {
         ("target_train", 0.0),
         ("target_train", 4.5),
         ("shadow_train", 0.0),

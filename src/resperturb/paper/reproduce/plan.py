@@ -9,7 +9,7 @@ from resperturb.audits import learned_shadow_configs, shadow_config, shadow_conf
 from resperturb.models import parse_name
 from resperturb.paper.reproduce.declarations import PLAIN, Cell, Experiment, Variant
 from resperturb.paper.reproduce.presets import STAND_IN, Preset, Scale
-from resperturb.perturbation import Additive, Multiplicative, Strategy, strategy_to_dict
+from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training import STEPS_WORTH_COMPILING, TrainConfig, make_config
 
 # Training images and pixels of the sets; of IDC, of the subset this was planned with.
@@ -66,7 +66,7 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         "data": {"spec": scale.spec, "limit": scale.limit, "split_seed": seed, "part": "target_train"},
         "model": variant.model,
         "skip": variant.skip,
-        "perturbation": strategy_to_dict(strategy_of(variant)),
+        "perturbation": strategy_of(variant),
         "epochs": scale.epochs,
         "batch_size": scale.batch_size,
         "schedule": scale.schedule,
@@ -175,7 +175,7 @@ def described(config: TrainConfig) -> str:
     'resnet8 on mnist, additive 2.5, target_train, seed 0'
     """
     noise = config.perturbation
-    kind = f", {noise['name']} {noise['gamma']:g}" if "gamma" in noise else ""
+    kind = f", {noise.name} {noise.gamma:g}" if isinstance(noise, Additive | Multiplicative) else ""
     return f"{kind_of(config)}{kind}, {config.data.part}, seed {config.seed}"
 
 

@@ -187,7 +187,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
         seeds_wanted=PRESETS[preset.name].seeds_of(experiment, cell),
         runs=tuple(one.run.config.digest for one in found),
         verdict=row_verdict(cell.paper, measured, preset.name, reduced),
-        input_noise=bool(config.perturbation.get("input_std")),
+        input_noise=bool(getattr(config.perturbation, "input_std", None)),
         epochs=config.epochs,
         memorised_after=_memorised_after(found[0].run) if found else None,
         why=tuple(sorted(_elsewhere(why, library) for why in whys)),

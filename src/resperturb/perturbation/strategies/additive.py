@@ -73,9 +73,14 @@ class Additive(Strategy):
         """Whether gamma is positive."""
         return self.gamma > 0
 
+    @property
+    def mixes_records(self) -> bool:
+        """Whether gamma is scaled by the whole batch."""
+        return self.scale == "batch_std"
+
     def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma noise``."""
-        if self.scale == "batch_std":
+        if self.mixes_records:
             return total + self.gamma * total.detach().std() * noise.like(total)
         return noise.add(total, self.gamma)
 

@@ -96,7 +96,7 @@ class Dpsgd(Method):
                 "DP-SGD bounds what each record does to the weights, and BatchNorm lets every record of a batch "
                 "change the gradients of the others, so no epsilon would hold; pass --norm group."
             )
-        if config.perturbation.get("scale") == "batch_std":
+        if config.perturbation is not None and config.perturbation.mixes_records:
             raise UsageError(
                 "DP-SGD bounds what each record does to the weights, and noise of scale 'batch_std' depends on the "
                 "whole batch, so no epsilon would hold; use the scale 'constant'."
