@@ -9,9 +9,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from resperturb.auditing.metrics import roc_points
+from resperturb.paper.figures.style import GREY, PAGE, PALETTE, paper_style, save_figure
 from resperturb.report.collect import ReportedModel
 from resperturb.report.demo import run_demo
-from resperturb.report.figures import GREY, PAGE, PALETTE, paper_style, save_figure
 
 
 def main(folder: Path, out: Path) -> None:

@@ -13,7 +13,6 @@ from resperturb.cli import (
     audit_scores,
     budget,
     card,
-    check,
     demo,
     evaluate,
     gate,
@@ -22,7 +21,7 @@ from resperturb.cli import (
     verify,
 )
 from resperturb.errors import ResperturbError
-from resperturb.paper.commands import bench, reproduce, sde
+from resperturb.paper.commands import bench, check, reproduce, sde
 
 app = typer.Typer(
     name="resperturb",

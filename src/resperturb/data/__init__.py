@@ -2,6 +2,7 @@
 
 from resperturb.data.images import ImageSet, LoadSummary
 from resperturb.data.loading import load, load_pair
+from resperturb.data.rows import in_chunks
 from resperturb.data.sources import DATA_VARIABLE, SAMPLE, SHORT_FORMS, data_sources
 from resperturb.data.splits import Quarters, four_quarters, held_out
 
@@ -15,6 +16,7 @@ __all__ = [
     "data_sources",
     "four_quarters",
     "held_out",
+    "in_chunks",
     "load",
     "load_pair",
 ]

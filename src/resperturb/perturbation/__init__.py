@@ -1,6 +1,6 @@
 """The mechanism: strategies of noise, :func:`perturb`, the junctions it finds, and weights that keep their noise."""
 
-from resperturb.perturbation.junctions import HasJunction, join, junctions
+from resperturb.perturbation.junctions import HasJunction, JunctionNoise, join, junctions
 from resperturb.perturbation.perturb import noise_off, perturb, seeded_predictions, strategy_of
 from resperturb.perturbation.precision import NoiseLostError
 from resperturb.perturbation.presence import NoiseAt, NoiseCheck, verify_noise
@@ -19,6 +19,7 @@ __all__ = [
     "STRATEGIES",
     "Additive",
     "HasJunction",
+    "JunctionNoise",
     "Multiplicative",
     "NoiseAt",
     "NoiseCheck",

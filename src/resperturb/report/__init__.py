@@ -1,45 +1,11 @@
-"""The report of a run or an audit, and the one look of every figure. The module names say what each answers."""
+"""The report of a run or an audit. The module names say what each answers."""
 
 from pathlib import Path
 
 from resperturb.audits import AuditResult
 from resperturb.errors import UsageError
-from resperturb.report.figures import (
-    BLACK,
-    BLUE,
-    COLUMN,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PAGE,
-    PALETTE,
-    PURPLE,
-    SKY_BLUE,
-    VERMILLION,
-    YELLOW,
-    paper_style,
-    save_figure,
-)
 
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "COLUMN",
-    "GREEN",
-    "GREY",
-    "INK",
-    "ORANGE",
-    "PAGE",
-    "PALETTE",
-    "PURPLE",
-    "SKY_BLUE",
-    "VERMILLION",
-    "YELLOW",
-    "paper_style",
-    "save_figure",
-    "write_audit_report",
-]
+__all__ = ["write_audit_report"]
 
 
 def write_audit_report(audit: AuditResult, path: Path) -> Path:

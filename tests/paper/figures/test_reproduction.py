@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from resperturb.paper.figures import reproduction as figures
+from resperturb.paper.figures.style import save_figure
 from resperturb.paper.reproduce.declarations import BY_ID
 from resperturb.paper.reproduce.results import (
     BudgetRow,
@@ -19,7 +20,6 @@ from resperturb.paper.reproduce.results import (
     Theorem,
     Trained,
 )
-from resperturb.report import save_figure
 from tests.paper.reproduce.examples import AUDIT, made, result, row
 
 THEOREM = Theorem(0.5, 1.0, {"0": 1.0, "1": 0.9}, {"0": 0.3, "1": 0.2}, "", ())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from resperturb.paper.figures.sde import convergence_figure, reversal_figure, sweep_figure
+from resperturb.paper.figures.style import save_figure
 from resperturb.paper.sde import run_reversal, study_convergence, sweep_gamma
-from resperturb.report.figures import save_figure
 
 IMAGE = np.random.default_rng(0).random((12, 16, 3))
 

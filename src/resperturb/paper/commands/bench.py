@@ -86,7 +86,7 @@ def bench(
         write_json(save, result)
     if figure is not None:
         from resperturb.paper.figures.speed import speed_figure
-        from resperturb.report import save_figure
+        from resperturb.paper.figures.style import save_figure
 
         save_figure(speed_figure(result), figure.with_suffix("") if figure.suffix in (".png", ".svg") else figure)
     emit(result, as_json, lambda console: _show(console, result))

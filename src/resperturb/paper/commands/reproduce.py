@@ -184,10 +184,10 @@ def report(
     """
     from resperturb.errors import UsageError
     from resperturb.paper.figures.reproduction import draw, forest_figure
+    from resperturb.paper.figures.style import save_figure
     from resperturb.paper.reproduce.page import write_pages
     from resperturb.paper.reproduce.presets import preset_named
     from resperturb.paper.reproduce.results import Measured, load_all
-    from resperturb.report import save_figure
 
     folder = _results(results, runs, preset_named(preset))
     found = load_all(folder)
@@ -265,8 +265,8 @@ def _keep(folder: Path, measured: "Measured") -> "tuple[AnyResult, list[str]]":
     from dataclasses import replace
 
     from resperturb.paper.figures.reproduction import draw
+    from resperturb.paper.figures.style import save_figure
     from resperturb.paper.reproduce.results import save
-    from resperturb.report import save_figure
 
     result = save(folder, measured.result)
     files = [str(folder / f"{result.id}.json")]

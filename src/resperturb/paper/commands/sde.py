@@ -39,9 +39,9 @@ def sde(
 
     from resperturb.files import write_json
     from resperturb.paper.figures.sde import convergence_figure, reversal_figure, sweep_figure
+    from resperturb.paper.figures.style import save_figure
     from resperturb.paper.sde import load_image, run_reversal, sample_image, study_convergence, sweep_gamma
     from resperturb.paper.sde.reversal import QUERIES
-    from resperturb.report import save_figure
 
     _make_folder(out)
     pixels = sample_image() if image is None else load_image(image)

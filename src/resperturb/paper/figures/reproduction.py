@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resperturb.paper.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PAGE,
+    PURPLE,
+    SKY_BLUE,
+    VERMILLION,
+    paper_style,
+)
 from resperturb.paper.reproduce.declarations import BY_ID, DATA_TITLES
 from resperturb.paper.reproduce.results import AnyResult, BudgetRow, Budgets, Computed, Measured, Row, Trained
 from resperturb.paper.reproduce.verdicts import reach
 from resperturb.privacy import WEAK_UP_TO
-from resperturb.report import BLUE, GREEN, GREY, INK, ORANGE, PAGE, PURPLE, SKY_BLUE, VERMILLION, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

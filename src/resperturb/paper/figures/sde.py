@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from resperturb.paper.figures.style import BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILLION, paper_style
 from resperturb.paper.sde import Attacker, Convergence, ConvergenceStudy, GammaSweep, ReversalResult
-from resperturb.report import BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILLION, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

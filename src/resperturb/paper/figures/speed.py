@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from resperturb.paper.bench import WAYS
-from resperturb.report import BLUE, GREY, PAGE, VERMILLION, paper_style
+from resperturb.paper.figures.style import BLUE, GREY, PAGE, VERMILLION, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

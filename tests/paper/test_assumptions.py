@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.errors import UsageError
-from resperturb.training.assumptions import _Recorder, measure_assumptions
+from resperturb.paper.assumptions import _Recorder, measure_assumptions
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train
 from resperturb.training.predict import normalize

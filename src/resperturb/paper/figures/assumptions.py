@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from resperturb.report.figures import COLUMN, GREY, PALETTE, paper_style
-from resperturb.training.assumptions import Measured
+from resperturb.paper.assumptions import Measured
+from resperturb.paper.figures.style import COLUMN, GREY, PALETTE, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,19 +6,15 @@ each junction, and how far from normal the outputs are.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from resperturb.data.rows import in_chunks
+from resperturb.data import in_chunks
 from resperturb.errors import UsageError
-from resperturb.perturbation import strategy_of
-from resperturb.perturbation.junctions import JunctionNoise, junctions
-from resperturb.training.inputs import load_inputs
-from resperturb.training.predict import normalize, predict
-from resperturb.training.run import Run
+from resperturb.perturbation import JunctionNoise, junctions, strategy_of
+from resperturb.training import Run, load_inputs, normalize, predict
 
 SIGNIFICANCE = 0.05
 COORDINATES = 200
@@ -130,30 +126,3 @@ class _Recorder:
         levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
         pairs = zip(stats.norm.ppf(levels).tolist(), np.quantile(standard, levels).tolist(), strict=True)
         return Outputs(name, float(norms.max()), float(norms.median()), rejected, tuple(pairs))
-
-
-def summary(measured: Measured, radius: float, bound: float) -> dict[str, Any]:
-    """Put what was measured beside what a budget assumed."""
-    return {
-        "radius": {
-            "assumed": radius,
-            "measured": measured.radius_largest,
-            "median": measured.radius_median,
-            "holds": measured.radius_largest <= radius,
-        },
-        "bound": {"assumed": bound, "measured": measured.bound, "holds": measured.bound <= bound},
-        "normality": {"assumed": True, "holds": measured.normal},
-        "junctions": [
-            {
-                "name": output.junction,
-                "mean_norm_largest": output.mean_norm_largest,
-                "mean_norm_median": output.mean_norm_median,
-                "share_rejected_as_normal": output.rejected,
-                "share_expected_if_normal": SIGNIFICANCE,
-            }
-            for output in measured.outputs
-        ],
-        "images": measured.images,
-        "records": measured.records,
-        "draws": measured.draws,
-    }

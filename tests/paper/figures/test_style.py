@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from resperturb.errors import ResperturbError
-from resperturb.report.figures import PALETTE, paper_style, save_figure
+from resperturb.paper.figures.style import PALETTE, paper_style, save_figure
 
 
 def a_figure():
