@@ -175,7 +175,7 @@ def described(config: TrainConfig) -> str:
     'resnet8 on mnist, additive 2.5, target_train, seed 0'
     """
     noise = config.perturbation
-    kind = f", {noise.name} {noise.gamma:g}" if isinstance(noise, Additive | Multiplicative) else ""
+    kind = "" if noise is None else f", {noise.name} {getattr(noise, 'gamma', 0.0):g}"
     return f"{kind_of(config)}{kind}, {config.data.part}, seed {config.seed}"
 
 
