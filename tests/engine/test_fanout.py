@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from multiprocessing import active_children
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resperturb.engine import DiedError, Task, TrainTask, train_many
@@ -194,3 +195,15 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="shared memory without a name needs Linux")
+def test_images_are_decoded_once_for_all_processes(tmp_path: Path) -> None:
+    """The file is gone before the processes start: they have the images from this one, and train the same."""
+    rng = np.random.default_rng(0)
+    file = tmp_path / "images.npz"
+    np.savez(file, images=rng.integers(0, 256, (80, 8, 8), dtype=np.uint8), labels=np.arange(80) % 2)
+    configs = [tiny_config(data={"spec": str(file), "limit": None}, seed=seed) for seed in (1, 2)]
+    alone = [weights(run) for run in train_many(configs, tmp_path / "one", jobs=1)]
+    file.unlink()
+    assert [weights(run) for run in train_many(configs, tmp_path / "two", jobs=2)] == alone

@@ -19,7 +19,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
 
+from resperturb.engine.shared import Shared, attach, share
 from resperturb.engine.task import DiedError, Task, Tell
 from resperturb.errors import ResperturbError
 
@@ -35,12 +38,34 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     task: int | None = None
+    has: str | None = None  # the key of the cargo that it was given last
 
 
 @dataclass
 class _Pool:
     threads: int
     workers: list[_Worker] = field(default_factory=list)
+    shared: dict[str, Shared | None] = field(default_factory=dict)
+
+    def send(self, worker: _Worker, task: Task) -> None:
+        """Give a task to a worker; before it, what the task needs and the worker does not have yet."""
+        import cloudpickle
+
+        cargo = task.cargo()
+        shared = None
+        if cargo is not None and cargo.key != worker.has:
+            if cargo.key not in self.shared:
+                packed = cargo.pack()
+                self.shared[cargo.key] = None if packed is None else share(packed)
+            shared = self.shared[cargo.key]
+        if cargo is not None and shared is not None:
+            worker.has = cargo.key
+        needs = cargo is not None and cargo.key == worker.has
+        worker.connection.send((needs, None if shared is None else (shared.content, shared.sizes)))
+        if shared is not None:
+            assert worker.process.pid is not None
+            send_handle(worker.connection, shared.handle, worker.process.pid)
+        worker.connection.send_bytes(cloudpickle.dumps(task))
 
     def start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
@@ -70,6 +95,9 @@ class _Pool:
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
+        for shared in self.shared.values():
+            if shared is not None:
+                os.close(shared.handle)
 
 
 def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
@@ -111,8 +139,6 @@ def usable_cores() -> int:
 
 
 def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
-    import cloudpickle
-
     todo = deque(range(len(tasks)))
     tries = [0] * len(tasks)
     left = len(tasks)
@@ -122,7 +148,7 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
             idle.task = todo.popleft()
             tries[idle.task] += 1
             with suppress(OSError):  # a worker that has died is noticed below
-                idle.connection.send_bytes(cloudpickle.dumps(tasks[idle.task]))
+                pool.send(idle, tasks[idle.task])
         answered = wait([worker.connection for worker in pool.workers if worker.task is not None])
         for worker in [worker for worker in pool.workers if worker.connection in answered]:
             number = worker.task
@@ -154,15 +180,20 @@ def _work(connection: Connection, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    cargo: Any | None = None
     while True:
         try:
+            needs, sent = connection.recv()
+            if sent is not None:
+                content, sizes = sent
+                cargo = attach(content, sizes, recv_handle(connection))
             message = connection.recv_bytes()
         except (EOFError, OSError):
             return
         outcome: ResperturbError | None = None
         try:
             task: Task = cloudpickle.loads(message)
-            task.work(task.folder)
+            task.work(task.folder, cargo=cargo if needs else None)
         except ResperturbError as error:
             outcome = error
         except Exception as error:
