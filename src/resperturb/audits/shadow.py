@@ -41,6 +41,13 @@ def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
 
     The paper's attacker does not know of the perturbation: its shadow is a standard network. An adaptive one gives
     the shadow the target's own perturbation, and ensemble, and way of training.
+
+    Args:
+        target: The configuration of the target.
+        adaptive: Whether the attacker knows the target's perturbation.
+
+    Returns:
+        The configuration of the shadow.
     """
     changes: dict[str, Any] = {
         "data": target.data.model_copy(update={"part": "shadow_train", "subset_seed": 0, "canaries": None}),
@@ -53,7 +60,14 @@ def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
 
 
 def learned_shadow_configs(target: TrainConfig) -> list[TrainConfig]:
-    """Say how the shadows of the paper's attack are trained: not adaptive and adaptive, if that differs."""
+    """Say how the shadows of the paper's attack are trained: not adaptive and adaptive, if that differs.
+
+    Args:
+        target: The configuration of the target.
+
+    Returns:
+        One or two configurations; none for a target of all images, which that attack cannot be made on.
+    """
     if target.data.part in ("all", "half"):
         return []
     both = (shadow_config(target, adaptive) for adaptive in (False, True))
@@ -158,7 +172,17 @@ class LearnedAttack:
 
 
 def shadow_attack(target: Run, shadow: Run, draws: int = 1, seed: int = 0) -> LearnedAttack:
-    """Attack the target with what the shadow teaches; ``draws`` draws of the noise are averaged for every answer."""
+    """Attack the target with what the shadow teaches.
+
+    Args:
+        target: The run under attack.
+        shadow: A finished run of :func:`shadow_config`.
+        draws: Draws of the noise that are averaged for every answer.
+        seed: Of the attack network.
+
+    Returns:
+        The scores, and what they show.
+    """
     check_attackable(target)
     check_shadow(target, shadow)
     inputs = load_inputs(target.config.data)

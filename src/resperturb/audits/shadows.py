@@ -15,6 +15,13 @@ from resperturb.training.run import Run
 def shadow_configs(target: TrainConfig, count: int) -> list[TrainConfig]:
     """Say how shadows are trained: like the target, every candidate in half of them.
 
+    Args:
+        target: The configuration of the target.
+        count: The number of shadow models, even.
+
+    Returns:
+        Their configurations.
+
     >>> from resperturb.training.config import DataConfig
     >>> target = TrainConfig(data=DataConfig(spec="x", part="target_train"))
     >>> [(config.data.part, config.data.subset_seed) for config in shadow_configs(target, 2)]

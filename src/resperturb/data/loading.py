@@ -39,7 +39,18 @@ class LoadOptions(TypedDict, total=False):
 
 
 def load(spec: str, *, split: Literal["train", "test"], **options: Unpack[LoadOptions]) -> ImageSet:
-    """Load one part of a data set; see `load_pair`, which loads both for the price of one.
+    """Load one part of a data set; :func:`load_pair` loads both for the price of one.
+
+    Args:
+        spec: The data, as for :func:`load_pair`.
+        split: ``"train"`` or ``"test"``.
+        options: Those of :func:`load_pair`.
+
+    Returns:
+        The images.
+
+    Raises:
+        UsageError: As by :func:`load_pair`, or there is no such split.
 
     >>> load("fashion-sample", split="test", limit=100).images.shape
     torch.Size([100, 1, 28, 28])

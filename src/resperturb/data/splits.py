@@ -32,9 +32,16 @@ class Quarters:
 def four_quarters(n: int, seed: int, groups: Sequence[Any] | np.ndarray[Any, Any] | None = None) -> Quarters:
     """Cut ``n`` records into four disjoint quarters at random: shadow train/out, target train/out.
 
-    Without ``groups`` the quarters are equal in size and at most three records are left out. With ``groups`` (one
-    value per record, e.g. the patient) every group goes whole into one quarter, and the sizes are as equal as the
-    groups allow; no record is left out. The same arguments always give the same quarters.
+    Args:
+        n: The number of records.
+        seed: The same arguments always give the same quarters.
+        groups: One value per record, such as the patient: every group goes whole into one quarter.
+
+    Returns:
+        Quarters of equal size, at most three records left out; with groups, as equal as these allow, none left out.
+
+    Raises:
+        UsageError: There are fewer than four records, or groups.
 
     >>> quarters = four_quarters(10, seed=0)
     >>> [len(part) for part in quarters]
@@ -76,8 +83,17 @@ def held_out(
 ) -> tuple[Indices, Indices]:
     """Split records in train and test, about ``fraction`` of every class in test; return the indices of both.
 
-    With ``groups`` every group goes whole to one side, and the classes are as even as the groups allow. No class
-    is ever missing from the training part.
+    Args:
+        labels: The class of each record.
+        fraction: The share of the test part.
+        seed: The same arguments always give the same parts.
+        groups: One value per record: every group goes whole to one side, and the classes are as even as that allows.
+
+    Returns:
+        The indices of both parts. No class is ever missing from the training part.
+
+    Raises:
+        UsageError: Nothing can be held out.
 
     >>> train, test = held_out([0, 1] * 10)
     >>> len(train), len(test)

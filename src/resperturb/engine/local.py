@@ -134,7 +134,11 @@ def _room() -> int:
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Count the cores that this process may use.
+
+    Returns:
+        At least 1.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -132,7 +132,16 @@ def refuse_scripting() -> None:
 
 
 def join(module: nn.Module, shortcut: Tensor | None, branch: Tensor) -> Tensor:
-    """Add ``branch`` to ``shortcut`` in the forward pass of ``module``, with the module's noise if it has some."""
+    """Add ``branch`` to ``shortcut`` in the forward pass of ``module``, with the module's noise if it has some.
+
+    Args:
+        module: The block, of a class that is a :class:`HasJunction`.
+        shortcut: Its input, or a projection of it; None for a network without skip connections.
+        branch: What the block computed.
+
+    Returns:
+        The sum.
+    """
     total = branch if shortcut is None else shortcut + branch
     slot = _slot(module, _JOIN)
     return total if slot is None else slot.noise(total, shortcut, module.training)
@@ -201,6 +210,12 @@ def junctions(model: nn.Module) -> Junctions:
     """List the junctions of ``model`` in the order of its modules; printed, the list says why each is one.
 
     A module with several is named with what its branch goes through: ``encoder.layer.0:attention``.
+
+    Args:
+        model: The model, which is read and not run.
+
+    Returns:
+        The junctions that this model reaches and that are understood.
 
     >>> from resperturb import models
     >>> [junction.name for junction in junctions(models.build("resnet8", num_classes=10))]

@@ -41,13 +41,22 @@ def perturb(
     """Put ``strategy`` into the junctions of ``model``, in place, and return the model.
 
     The junctions are those that ``junctions(model)`` lists: networks of torchvision, timm and transformers are
-    understood, and most that are written alike. A model with sums that look residual and are not understood is
-    refused with the list of them; ``targets``, names of junctions or patterns such as ``"layer3.*"``, then says where
-    the noise goes.
+    understood, and most that are written alike.
 
-    ``seed`` makes the noise of *predictions* repeatable. Whoever knows it can compute the noise and subtract it from
-    every answer, as if there were none: leave it out unless you are testing. Left out, that noise comes from the
-    operating system and follows no seed; the noise of training follows ``torch.manual_seed``.
+    Args:
+        model: Any module; parameter names and ``state_dict`` keys stay as they are.
+        strategy: The noise, such as ``Additive(gamma=0.5)``.
+        targets: Names of junctions, or patterns such as ``"layer3.*"``; all of them if None.
+        seed: Makes the noise of *predictions* repeatable. Whoever knows it can compute the noise and subtract it from
+            every answer, as if there were none: leave it out unless you are testing. Left out, that noise comes from
+            the operating system and follows no seed; the noise of training follows ``torch.manual_seed``.
+
+    Returns:
+        ``model`` itself.
+
+    Raises:
+        UsageError: The model is perturbed already, has no junctions, or has sums that look residual and are not
+            understood; the message lists them, and ``targets`` then says where the noise goes.
 
     >>> from resperturb import Additive, models
     >>> model = perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5))
@@ -201,7 +210,13 @@ def _check_shortcuts(strategy: Strategy, chosen: Sequence[Junction]) -> None:
 
 
 def strategy_of(model: nn.Module) -> Strategy | None:
-    """Say what perturbs ``model``; None if nothing does.
+    """Say what perturbs ``model``.
+
+    Args:
+        model: Any model, compiled or data-parallel ones too.
+
+    Returns:
+        The strategy; None if the model is not perturbed.
 
     Raises:
         NoiseLostError: It was perturbed, and some of its noise was taken out since: hooks were cleared, or a head, a
@@ -239,6 +254,12 @@ def noise_off(model: nn.Module) -> Iterator[None]:
 
     It holds for the whole model, in every thread that uses it.
 
+    Args:
+        model: A perturbed model.
+
+    Yields:
+        Nothing; after the block the noise is on again.
+
     >>> from resperturb import Additive, models
     >>> model = perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5)).eval()
     >>> x = torch.zeros(1, 3, 32, 32)
@@ -262,7 +283,14 @@ def noise_off(model: nn.Module) -> Iterator[None]:
 def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
     """Make the noise of predictions repeatable inside a ``with`` block, for measurements that can be repeated.
 
-    Whoever knows the seed can subtract the noise. None changes nothing.
+    Whoever knows the seed can subtract the noise.
+
+    Args:
+        model: A perturbed model, or any other, which stays as it is.
+        seed: Of the noise; None changes nothing.
+
+    Yields:
+        Nothing; after the block the noise comes from where it came before.
     """
     sources = {id(noise.source): noise.source for noise in noises_of(model)}.values()
     before = [source.seed for source in sources]

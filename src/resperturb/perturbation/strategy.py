@@ -164,6 +164,12 @@ register_strategy = STRATEGIES.register
 def strategy_to_dict(strategy: Strategy | None) -> dict[str, Any]:
     """Describe a strategy, or the lack of one, as plain data.
 
+    Args:
+        strategy: The strategy; None for no noise.
+
+    Returns:
+        Its name and parameters.
+
     >>> from resperturb import Multiplicative
     >>> strategy_to_dict(Multiplicative(2.0))
     {'name': 'multiplicative', 'gamma': 2.0, 'floor': 0.0, 'output_std': 0.0}
@@ -173,6 +179,12 @@ def strategy_to_dict(strategy: Strategy | None) -> dict[str, Any]:
 
 def strategy_from_dict(description: Mapping[str, Any]) -> Strategy | None:
     """Build the strategy that :func:`strategy_to_dict` described.
+
+    Args:
+        description: The name and the parameters; ``{"name": "none"}`` for no noise.
+
+    Returns:
+        The strategy, or None.
 
     Raises:
         UsageError: No strategy has that name, or it does not take these parameters.

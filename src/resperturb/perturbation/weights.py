@@ -34,8 +34,14 @@ M = TypeVar("M", bound=nn.Module)
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Write the weights of ``model`` and what perturbs it to ``path``, whole or not at all.
 
-    A model that is compiled, data-parallel or averaged (``AveragedModel``) is saved under the names of the model
-    inside. One whose weights are spread over processes, or that another wrapper keeps under other names, is refused.
+    Args:
+        model: The model. One that is compiled, data-parallel or averaged (``AveragedModel``) is saved under the names
+            of the model inside.
+        path: The safetensors file.
+
+    Raises:
+        UsageError: Its weights are spread over processes, or another wrapper keeps them under other names.
+        ResperturbError: The file could not be written.
 
     >>> import tempfile, resperturb as rp
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
@@ -74,12 +80,19 @@ def _check_whole(model: nn.Module) -> None:
 def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], override: Strategy | None = None) -> M:
     """Read what :func:`save` wrote into a model of the same shape, and return the model with its noise in place.
 
-    ``model_or_factory`` is a model, or a function that builds one. A bare model gets the file's perturbation; one
-    that is perturbed already must be perturbed as the file says. ``override`` takes the place of the file's strategy.
-    Pickles are refused unread. Whatever is wrong with the file, the model is left as it was.
+    Args:
+        model_or_factory: A model, or a function that builds one. A bare model gets the file's perturbation; one that
+            is perturbed already must be perturbed as the file says.
+        path: The file; or a folder that ``save_pretrained`` of transformers wrote, if the model's weights come from
+            there by ``from_pretrained``: then only the perturbation is put back.
+        override: Takes the place of the file's strategy.
 
-    ``path`` may also be a folder that ``save_pretrained`` of transformers wrote, if the model's weights come from
-    there by ``from_pretrained``: then only the perturbation is put back.
+    Returns:
+        The model.
+
+    Raises:
+        UsageError: The file is a pickle (which is refused unread), damaged, or of another model; the model is left as
+            it was.
     """
     if override is not None and not isinstance(override, Strategy):
         raise UsageError(f"override must be a strategy such as Additive(gamma=0.5), not {override!r}.")

@@ -191,8 +191,21 @@ def additive_guarantee(
 ) -> AdditiveGuarantee:
     """Bound what a training run with the additive strategy gives away about one image.
 
-    ``input_std`` is the paper's ``gamma / 2`` and ``bound`` (the paper's G) is ``radius`` unless given. Each of
-    the ``networks`` of an ensemble draws its own input noise, so a record is released that many times per pass.
+    Args:
+        gamma: The noise on every residual sum.
+        schedule: How often a record is used.
+        delta: At which epsilon is stated.
+        radius: The largest norm of an input (the paper's R).
+        bound: The largest norm of a block's mean output (the paper's G); the radius if None.
+        input_std: The noise on the input; the paper's ``gamma / 2`` if None.
+        networks: Of an ensemble. Each draws its own input noise, so a record is released that many times per pass.
+        blocks: Also give Theorem 1's budgets of so many blocks.
+        lam: Theorem 1's lambda; the best one if None.
+        radius_status: Whether the radius is assumed or enforced.
+        bound_status: Whether the bound is assumed or enforced.
+
+    Returns:
+        The exact bound that holds, beside Theorem 1 as printed.
 
     >>> from resperturb.privacy.schedule import schedule
     >>> budget = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)
@@ -255,6 +268,17 @@ def calibrate_additive(
     """Return the guarantee with the least input noise that gives ``epsilon`` by the exact bound.
 
     That bound does not depend on gamma; it is set to twice the input noise, the paper's proportion.
+
+    Args:
+        epsilon: To reach.
+        delta: Beside it.
+        schedule: How often a record is used.
+        radius: The largest norm of an input.
+        bound: The largest norm of a block's mean output, for Theorem 1; the radius if None.
+        networks: Of an ensemble.
+
+    Returns:
+        The guarantee; ``input_std`` and ``gamma`` are the noise.
 
     >>> from resperturb.privacy.schedule import schedule
     >>> budget = calibrate_additive(epsilon=8, delta=1e-5, schedule=schedule(epochs=100), radius=30)

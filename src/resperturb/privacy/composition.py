@@ -31,8 +31,16 @@ class ComposedGuarantee(Guarantee):
 def compose(guarantees: Sequence[Guarantee], *, delta: float) -> ComposedGuarantee:
     """Return one guarantee for everything that was released about the same records.
 
-    Budgets for different neighbouring relations are counted for the swap of one record, to which the others
-    convert; the result says so.
+    Args:
+        guarantees: Of each release. Those for different neighbouring relations are counted for the swap of one
+            record, to which the others convert; the result says so.
+        delta: At which the whole is stated.
+
+    Returns:
+        The guarantee of all of them together.
+
+    Raises:
+        UsageError: There are none, or one was read from a file and cannot be composed.
 
     >>> from resperturb.privacy.additive import additive_guarantee
     >>> from resperturb.privacy.schedule import schedule
@@ -75,9 +83,20 @@ def compose(guarantees: Sequence[Guarantee], *, delta: float) -> ComposedGuarant
 def select_best(guarantee: Guarantee, *, mean_runs: float, delta: float, shape: float = 1.0) -> ComposedGuarantee:
     """Return the guarantee of publishing only the best of a random number of runs: a hyper-parameter search.
 
-    The number of runs must be drawn from a truncated negative binomial distribution with mean ``mean_runs``
-    (``shape`` 1: geometric, 0: logarithmic, infinite: Poisson), as in Papernot and Steinke (2022). The best of a
-    *fixed* number of runs costs what ``compose`` says of all of them.
+    The number of runs must be drawn from a truncated negative binomial distribution, as in Papernot and Steinke
+    (2022). The best of a *fixed* number of runs costs what ``compose`` says of all of them.
+
+    Args:
+        guarantee: Of one run.
+        mean_runs: The mean of that distribution.
+        delta: At which the whole is stated.
+        shape: Of that distribution; 1: geometric, 0: logarithmic, infinite: Poisson.
+
+    Returns:
+        The guarantee of the run that is published.
+
+    Raises:
+        UsageError: A number is out of range, or the guarantee was read from a file.
 
     >>> from resperturb.privacy.additive import additive_guarantee
     >>> from resperturb.privacy.schedule import schedule

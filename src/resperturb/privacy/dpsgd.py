@@ -54,6 +54,14 @@ class DpsgdGuarantee(Guarantee):
 def dpsgd_guarantee(*, noise_multiplier: float, schedule: Schedule, delta: float) -> DpsgdGuarantee:
     """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
 
+    Args:
+        noise_multiplier: The noise over the clipping norm.
+        schedule: Steps, batch size and records.
+        delta: At which epsilon is stated.
+
+    Returns:
+        The guarantee.
+
     >>> from resperturb.privacy.schedule import schedule
     >>> run = schedule(epochs=2, batch_size=100, records=1000)
     >>> budget = dpsgd_guarantee(noise_multiplier=1.0, schedule=run, delta=1e-5)
@@ -100,7 +108,18 @@ def dpsgd_guarantee(*, noise_multiplier: float, schedule: Schedule, delta: float
 
 
 def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> DpsgdGuarantee:
-    """Return the budget with the least noise that gives ``epsilon``.
+    """Return the guarantee with the least noise that gives ``epsilon``.
+
+    Args:
+        epsilon: To reach.
+        delta: Beside it.
+        schedule: Steps, batch size and records.
+
+    Returns:
+        The guarantee; ``noise_multiplier`` is the noise.
+
+    Raises:
+        UsageError: No noise to speak of is needed, or the schedule does not name batch size and records.
 
     >>> from resperturb.privacy.schedule import schedule
     >>> run = schedule(epochs=1, batch_size=100, records=1000)

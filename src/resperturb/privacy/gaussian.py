@@ -103,7 +103,14 @@ def rdp_epsilon(rho: float, delta: float) -> float:
 
 
 def rdp_rho(epsilon: float, delta: float) -> float:
-    """Return the ``rho`` at which ``rdp_epsilon`` is ``epsilon``.
+    """Invert ``rdp_epsilon``.
+
+    Args:
+        epsilon: Of differential privacy.
+        delta: Beside it.
+
+    Returns:
+        The ``rho`` at which ``rdp_epsilon`` is ``epsilon``.
 
     >>> round(rdp_rho(5.2985, 1e-5), 4)
     0.5

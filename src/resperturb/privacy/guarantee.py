@@ -185,6 +185,13 @@ class Guarantee:
 def nothing_proven(why: str, delta: float = 1e-5) -> Guarantee:
     """Say that nothing is proven, and why.
 
+    Args:
+        why: The reason, as a sentence.
+        delta: Of the guarantee.
+
+    Returns:
+        A guarantee of infinite epsilon.
+
     >>> nothing_proven("It was trained without noise.").level
     'vacuous'
     """

@@ -91,7 +91,15 @@ def theorem2_noise(
 
 
 def queries_afforded(answers: Answers, epsilon: float, delta: float) -> float:
-    """Return how many queries stay within ``(epsilon, delta)``; infinite if an answer gives nothing away.
+    """Count the queries that stay within ``(epsilon, delta)``.
+
+    Args:
+        answers: The noise of the model and the bounds of its network.
+        epsilon: The most that all answers together may cost.
+        delta: Beside it.
+
+    Returns:
+        The number of draws, to all users together; infinite if an answer gives nothing away.
 
     >>> answers = Answers(gamma=80, output_std=40, bound=1, floor=0.5, weight_norm=2, blocks=3)
     >>> queries_afforded(answers, 8.0, 1e-5)
@@ -159,6 +167,15 @@ def multiplicative_guarantee(
 ) -> MultiplicativeGuarantee:
     """Bound what ``queries`` answers give away about the training set.
 
+    Args:
+        answers: The noise of the model and the bounds of its network.
+        delta: At which epsilon is stated.
+        queries: Draws of the noise that are answered in all.
+        bound_status: Whether the bounds are assumed or enforced.
+
+    Returns:
+        The guarantee, for what is answered and not for the weights.
+
     >>> answers = Answers(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
     >>> one, ten = (multiplicative_guarantee(answers, delta=1e-5, queries=q).epsilon for q in (1, 10))
     >>> round(one, 2), round(ten, 2)
@@ -199,6 +216,18 @@ def calibrate_multiplicative(
     queries: int = 1,
 ) -> MultiplicativeGuarantee:
     """Return the guarantee that gives ``epsilon`` for ``queries`` answers, every layer taking the same share.
+
+    Args:
+        epsilon: To reach.
+        delta: Beside it.
+        bound: The largest norm of a residual mapping (the paper's B).
+        floor: The least feature magnitude that the noise multiplies (the paper's eta).
+        weight_norm: The largest norm of the last layer's weights (the paper's a).
+        blocks: The number of residual blocks.
+        queries: Draws of the noise that are answered in all.
+
+    Returns:
+        The guarantee; ``answers`` holds the noise.
 
     >>> budget = calibrate_multiplicative(
     ...     epsilon=8, delta=1e-5, bound=1, floor=0.5, weight_norm=2, blocks=3, queries=10)

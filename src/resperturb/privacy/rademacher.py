@@ -130,7 +130,22 @@ def rademacher(
     draws: int = 1000,
     seed: int = 0,
 ) -> Rademacher:
-    """Return Theorem 3 on ``inputs`` (one row per record): the complexities, their ratios and the gap they allow.
+    """Compute Theorem 3 on some inputs: the complexities, their ratios and the gap they allow.
+
+    Args:
+        inputs: One row per record.
+        gammas: Noise coefficients to compare.
+        power: The power p of the features, between 0 and 1.
+        time: The time T of the flow.
+        norm: The largest norm of the weights (the paper's c).
+        loss_bound: The largest loss (the paper's B).
+        lipschitz: The Lipschitz constant of the loss (the paper's L).
+        delta: The probability with which the gap may be larger.
+        draws: Sign draws, for more than 16 records.
+        seed: Of the sign draws.
+
+    Returns:
+        The complexities without and with noise.
 
     >>> result = rademacher(np.eye(4), [1.0, 2.0])
     >>> [round(row.ratio, 3) for row in result.noisy], round(result.plain.complexity, 3)
@@ -170,7 +185,15 @@ def rademacher(
 
 
 def noise_ratio(gamma: float, power: float, time: float) -> float:
-    """Return ``R(G) / R(F) = exp(-p (1 - p) gamma^2 T / 2)``: below 1 for any noise, and falling in gamma.
+    """Compute ``R(G) / R(F) = exp(-p (1 - p) gamma^2 T / 2)``: below 1 for any noise, and falling in gamma.
+
+    Args:
+        gamma: The noise coefficient.
+        power: The power p of the features, between 0 and 1.
+        time: The time T of the flow.
+
+    Returns:
+        The ratio of the complexities with and without noise.
 
     >>> noise_ratio(0.0, 0.5, 1.0), round(noise_ratio(1.0, 0.5, 1.0), 4)
     (1.0, 0.8825)

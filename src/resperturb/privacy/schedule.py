@@ -35,6 +35,18 @@ def schedule(
     epoch has ``records // batch_size`` of them, the fewest there can be (a loader that drops the last short batch),
     so that ``passes`` is right for either kind of loader.
 
+    Args:
+        epochs: Passes over the data; or else give steps.
+        steps: Of training, with ``batch_size`` and ``records``.
+        batch_size: Records per step.
+        records: In the training set.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        UsageError: Neither epochs nor steps are given, or too little beside the steps, or a number is not positive.
+
     >>> schedule(epochs=2.5).passes
     3
     >>> schedule(epochs=100, batch_size=512, records=600).steps

@@ -9,7 +9,18 @@ __all__ = ["write_audit_report"]
 
 
 def write_audit_report(audit: AuditResult, path: Path) -> Path:
-    """Write the page about one audit; see :meth:`resperturb.audits.AuditResult.report`."""
+    """Write the page about one audit.
+
+    Args:
+        audit: The audit, kept in a folder.
+        path: The HTML file.
+
+    Returns:
+        The path.
+
+    Raises:
+        UsageError: The audit was not kept, so its scores are not there to be drawn.
+    """
     from resperturb.report.collect import open_models
     from resperturb.report.page import write_report
 

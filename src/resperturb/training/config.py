@@ -324,6 +324,15 @@ def _method_in_schema_1(method: Method, seeded_noise: bool) -> dict[str, Any]:
 def make_config(**values: Any) -> TrainConfig:
     """Build a :class:`TrainConfig`, or say in one sentence which value is wrong.
 
+    Args:
+        values: Those of :class:`TrainConfig`, as plain data or as objects.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UsageError: A value is wrong.
+
     >>> make_config(data={"spec": "fashion-sample"}, epochs=0)
     Traceback (most recent call last):
     ...

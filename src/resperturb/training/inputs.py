@@ -116,8 +116,17 @@ class Inputs:
 def load_inputs(data: DataConfig) -> Inputs:
     """Read the images that ``data`` names; the last few sets stay in memory.
 
-    A configuration that carries a fingerprint is only served by the very same images. Where they are kept is no part
-    of it, for no result depends on that: the environment variable RESPERTURB_DATA_IN says it.
+    Where they are kept is no part of the configuration, for no result depends on that: the environment variable
+    RESPERTURB_DATA_IN says it.
+
+    Args:
+        data: Which images, and how to read them.
+
+    Returns:
+        The training and test images, and who is a member.
+
+    Raises:
+        UsageError: They cannot be read, or are not those of the fingerprint that ``data`` carries.
     """
     same_images = data.model_copy(
         update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None, "poison": None}
@@ -156,12 +165,27 @@ def is_provided(mark: str) -> bool:
 
 
 def fingerprint(inputs: Inputs) -> str:
-    """Sixteen hexadecimal digits that change with any pixel or label of the training or test images."""
+    """Name images by their content.
+
+    Args:
+        inputs: The images.
+
+    Returns:
+        Sixteen hexadecimal digits that change with any pixel or label of the training or test images.
+    """
     return inputs.train.fingerprint[:8] + inputs.test.fingerprint[:8]
 
 
 def out_indices(inputs: Inputs, part: str) -> np.ndarray:
-    """The images of the same half that a model of ``part`` was not trained on: the non-members of the attack."""
+    """Find the non-members of an attack.
+
+    Args:
+        inputs: All images.
+        part: What the model was trained on.
+
+    Returns:
+        The images of the same half that it was not trained on.
+    """
     if part == "shadow_train":
         return inputs.quarters.shadow_out
     return np.setdiff1d(inputs.candidates(part), inputs.member_indices(part))

@@ -67,12 +67,26 @@ def train(
 ) -> Run:
     """Train what ``config`` says and return the finished run; one that is finished already is returned as it is.
 
-    ``draws`` is the number of noise draws that the final accuracies are averaged over. ``compiled`` runs the step
-    through ``torch.compile``; left out, that is done for long trainings where a C++ compiler is there. A run that was
-    killed resumes from its last checkpoint and ends with the same weights.
+    A run that was killed resumes from its last checkpoint and ends with the same weights. Under ``torchrun`` its
+    processes train one model together; the first of them alone is sure to see the run on its disk.
 
-    Under ``torchrun`` its processes train one model together. ``on_update`` is called in the first of them, which is
-    also the only one that is sure to see the run on its disk.
+    Args:
+        config: What to train.
+        out: The folder of the run; None for one under ``runs`` that is named by the hash of the configuration.
+        runs: The folder of runs.
+        draws: Noise draws that the final accuracies are averaged over.
+        accelerator: As Fabric names it.
+        compiled: Whether the step runs through ``torch.compile``; None for long trainings where a C++ compiler is
+            there.
+        on_update: Called after every step, in the first process.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UsageError: The configuration cannot be trained, or the folder holds something else.
+        InterruptedTrainingError: It was asked to stop; what it had is saved.
+        ResperturbError: The training diverged, or a file could not be written.
     """
     with joined(accelerator, config.precision) as world, ExitStack() as held:
         world.together(lambda: check_network(config))

@@ -82,13 +82,19 @@ register_method = methods.register
 
 
 def method_of(value: object) -> Method:
-    """Make a method of what a configuration says: a name, or a name with parameters.
+    """Make a method of what a configuration says.
+
+    Args:
+        value: A name, or a name with parameters; a method is returned as it is.
+
+    Returns:
+        The method.
+
+    Raises:
+        UsageError: There is no such method.
 
     >>> method_of("sgd").name, method_of({"name": "dpsgd", "clip": 0.5}).label
     ('sgd', 'DP-SGD 1.1')
-
-    Raises:
-        UsageError: If there is no such method.
     """
     if isinstance(value, Method):
         return value

@@ -46,7 +46,15 @@ def _weights_file(config: TrainConfig) -> Path | None:
 
 
 def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
-    """Build the network of ``config`` for ``images``, with its noise, from torch's global generator."""
+    """Build the network of a configuration, with its noise, from torch's global generator.
+
+    Args:
+        config: What is trained.
+        images: On what: their channels, size and classes.
+
+    Returns:
+        The network.
+    """
     return build_noisy(config, images)[0]
 
 

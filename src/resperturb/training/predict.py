@@ -23,6 +23,14 @@ Constants = float | tuple[float, ...]
 def normalize(images: Tensor, mean: Constants, std: Constants) -> Tensor:
     """Turn a batch of uint8 images into the floats that a model is given.
 
+    Args:
+        images: uint8, ``[N, C, H, W]``.
+        mean: What is taken from pixels between 0 and 1, for all channels or per channel.
+        std: What they are then divided by.
+
+    Returns:
+        The images in single precision.
+
     >>> normalize(torch.tensor([0, 255], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([-2.,  2.])
     """
@@ -47,9 +55,20 @@ def predict(
 ) -> Tensor:
     """Return the logits of uint8 ``images``, the mean over ``draws`` of the noise, on the CPU.
 
-    ``seed`` makes the noise repeatable, for measurements; without it the noise comes from the operating system.
-    ``compiled`` runs the model through ``torch.compile``; left out, that is done where it saves time by what was
-    measured on the way.
+    See :func:`predict_draws` for the arguments.
+
+    Args:
+        model: The model.
+        images: The images.
+        mean: Of the normalisation.
+        std: Of the normalisation.
+        draws: Over which the logits are averaged.
+        seed: Makes the noise repeatable.
+        batch_size: How many images are asked about at once.
+        compiled: Whether ``torch.compile`` is used.
+
+    Returns:
+        The mean logits.
     """
     total = torch.zeros(0)
     for number, logits in enumerate(
@@ -193,6 +212,13 @@ def require_noise(model: nn.Module, images: Images, mean: Constants, std: Consta
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
     """Give the share of rows whose largest logit is at the label.
+
+    Args:
+        logits: One row per image.
+        labels: The class of each image.
+
+    Returns:
+        The accuracy.
 
     >>> accuracy(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([1, 1]))
     0.5

@@ -286,6 +286,16 @@ class Run:
 def open_run(path: Path | str) -> Run:
     """Open the run in a directory.
 
+    Args:
+        path: The directory.
+
+    Returns:
+        The run, finished or not.
+
+    Raises:
+        UsageError: There is no run.
+        ResperturbError: Its configuration is damaged, or of a version that cannot be read.
+
     >>> open_run("no/such/run")
     Traceback (most recent call last):
     ...
@@ -375,7 +385,11 @@ def _tidy(run: Run) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Say with what a result was made."""
+    """Say with what a result was made.
+
+    Returns:
+        The time, versions and machine, by name.
+    """
     return {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "resperturb": version("resperturb"),
