@@ -34,12 +34,12 @@ def answer(run, command):
 def test_the_additive_budget_has_the_promised_names(run):
     found = answer(run, ADDITIVE)
     for name in ("epsilon_theorem", "epsilon_exact", "epsilon", "delta", "gamma", "input_std", "protects",
-                 "assumptions", "verdict"):  # fmt: skip
+                 "assumptions", "meaning"):  # fmt: skip
         assert name in found
     assert found["epsilon"] == found["epsilon_exact"] < found["epsilon_theorem"]
     rho = 2 * 100 * (30 / 0.25) ** 2
     assert found["epsilon_theorem"] == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1e5)))
-    assert "vacuous" in found["verdict"]
+    assert "vacuous" in found["meaning"]
 
 
 def test_a_person_reads_on_one_screen_that_the_number_means_nothing(run):

@@ -31,10 +31,10 @@ BUDGETS = {
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
 def test_every_budget_carries_what_makes_it_a_claim(budget):
     found = budget.to_dict()
-    for name in ("epsilon", "delta", "protects", "assumptions", "verdict", "neighbours", "compares"):
+    for name in ("epsilon", "delta", "protects", "assumptions", "meaning", "neighbours", "compares"):
         assert found[name], name
-    assert found["verdict"].startswith(found["level"] + ": ")
-    assert found["verdict"].endswith(".")
+    assert found["meaning"].startswith(found["level"] + ": ")
+    assert found["meaning"].endswith(".")
     assert all(a["status"] in ("assumed", "enforced", "measured") for a in found["assumptions"])
     json.dumps(found)
 
@@ -68,10 +68,10 @@ def test_a_delta_of_one_record_is_vacuous_whatever_epsilon_is():
     good = additive_guarantee(gamma=1000, radius=1, schedule=run, delta=1e-5)
     careless = additive_guarantee(gamma=1000, radius=1, schedule=run, delta=1e-3)
     assert (good.level, careless.level) == ("meaningful", "vacuous")
-    assert "delta" in careless.verdict
+    assert "delta" in careless.meaning
 
 
 def test_the_verdict_says_what_an_attacker_may_still_do():
-    assert "a true positive rate of 100%" in VACUOUS.verdict
-    assert f"{100 * DPSGD.max_tpr:.2g}%" in DPSGD.verdict
-    assert "no noise" in BUDGETS["nothing"].verdict
+    assert "a true positive rate of 100%" in VACUOUS.meaning
+    assert f"{100 * DPSGD.max_tpr:.2g}%" in DPSGD.meaning
+    assert "no noise" in BUDGETS["nothing"].meaning

@@ -95,9 +95,9 @@ def test_the_gap_is_the_textbook_bound_and_the_printed_one_multiplies_by_the_los
 
 
 def test_the_verdict_is_vacuous_when_the_loss_bound_says_as_much():
-    assert rademacher(np.eye(4), [1.0]).verdict.startswith("vacuous: ")
+    assert rademacher(np.eye(4), [1.0]).meaning.startswith("vacuous: ")
     small = np.full((5000, 1), 1e-4)
-    assert rademacher(small, [1.0], draws=10).verdict.startswith("meaningful: ")
+    assert rademacher(small, [1.0], draws=10).meaning.startswith("meaningful: ")
 
 
 def test_extremes_are_never_nan():

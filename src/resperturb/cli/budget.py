@@ -327,7 +327,7 @@ def _show_rademacher(console: Any, result: "Rademacher") -> None:
         numbers = (row.gamma, row.ratio, row.complexity, row.standard_error, row.gap, row.gap_printed)
         table.add_row(*(f"{value:.4g}" for value in numbers))
     console.print(table)
-    console.print(result.verdict[0].upper() + result.verdict[1:])
+    console.print(result.meaning[0].upper() + result.meaning[1:])
     console.print(f"Protects {result.protects}")
     console.print("It holds only if")
     grid = Table.grid(padding=(0, 2))

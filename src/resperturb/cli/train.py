@@ -463,7 +463,7 @@ def _show_guarantee(console: Any, guarantee: "Guarantee") -> None:
         return
     console.print(
         f"{guarantee.setting} Epsilon {guarantee.epsilon:.3g} at delta {guarantee.delta:g}. "
-        f"{guarantee.verdict.capitalize()}"
+        f"{guarantee.meaning.capitalize()}"
     )
     for assumption in guarantee.assumptions:
         if assumption.status == "assumed":

@@ -101,7 +101,7 @@ class Guarantee:
         return f"no useful guarantee ({bound})" if self.level == "vacuous" else bound
 
     @property
-    def verdict(self) -> str:
+    def meaning(self) -> str:
         """One sentence that begins with the level and says what it means."""
         if self.not_met:
             return f"vacuous: an assumption is not met, so nothing is promised. {self.not_met[0].statement}"
@@ -159,12 +159,12 @@ class Guarantee:
             "details": dict(self.details),
             "notes": [list(note) for note in self.notes],
             "level": self.level,
-            "verdict": self.verdict,
+            "meaning": self.meaning,
         }
 
     def __str__(self) -> str:
-        word, meaning = self.verdict.split(": ", 1)
-        lines = [*_wrapped(self.setting), "", *_wrapped(f"{word.upper()}: {meaning}"), ""]
+        word, sentence = self.meaning.split(": ", 1)
+        lines = [*_wrapped(self.setting), "", *_wrapped(f"{word.upper()}: {sentence}"), ""]
         facts = [
             ("epsilon", f"{number(self.claimed_epsilon)} at delta {self.delta:g}"),
             *self.notes,

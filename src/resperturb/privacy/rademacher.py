@@ -66,7 +66,7 @@ class Rademacher:
         return "nobody: this bounds the generalisation gap, not what the model gives away."
 
     @property
-    def verdict(self) -> str:
+    def meaning(self) -> str:
         """Say whether any of the gaps says more than that the loss is bounded."""
         best = min((self.plain, *self.noisy), key=lambda row: row.gap)
         if best.gap >= self.loss_bound:
@@ -113,7 +113,7 @@ class Rademacher:
             "classes": [asdict(row) for row in (self.plain, *self.noisy)],
             "protects": self.protects,
             "assumptions": [vars(assumption) for assumption in self.assumptions],
-            "verdict": self.verdict,
+            "meaning": self.meaning,
         }
 
 

@@ -157,7 +157,7 @@ def test_without_clipping_and_noise_it_matches_sgd_where_all_records_are_in_ever
     start = build_model(plain.config, members_of(plain.config)).state_dict()
     assert distance(private, load_file(plain.model_path), start) < 1e-3
     assert private.guarantee().epsilon == float("inf")
-    assert "nothing at all is promised" in private.guarantee().verdict
+    assert "nothing at all is promised" in private.guarantee().meaning
     assert plain.guarantee().setting == "It was trained without noise."
 
 
@@ -288,7 +288,7 @@ def test_the_command_takes_seeded_noise(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert open_run(tmp_path / "run").config.seeded_noise
-    assert "an assumption is not met" in json.loads(result.stdout)["guarantee"]["verdict"]
+    assert "an assumption is not met" in json.loads(result.stdout)["guarantee"]["meaning"]
 
 
 def test_the_command_takes_an_infinite_clip(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> The
         time=found["time"],
         ratios=ratios,
         predicted_gap=None if without is None else {gamma: without.mean * ratio for gamma, ratio in ratios.items()},
-        verdict=found["verdict"],
+        verdict=found["meaning"],
         assumptions=tuple(assumption["statement"] for assumption in found["assumptions"]),
         bounds=plain(found["classes"]),
     )
