@@ -9,7 +9,7 @@ import resperturb.paper
 
 ROOT = Path(resperturb.paper.__file__).parent
 # Commands are a part of the command line, whose modules share how they parse and print.
-SHARED_BY_COMMANDS = ("resperturb.cli.engines", "resperturb.cli.output")
+SHARED_BY_COMMANDS = ("resperturb.cli.budget", "resperturb.cli.engines", "resperturb.cli.output")
 
 
 def imported(file: Path) -> set[str]:

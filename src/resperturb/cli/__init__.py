@@ -21,7 +21,7 @@ from resperturb.cli import (
     verify,
 )
 from resperturb.errors import ResperturbError
-from resperturb.paper.commands import bench, check, reproduce, sde
+from resperturb.paper.commands import bench, check, rademacher, reproduce, sde
 
 app = typer.Typer(
     name="resperturb",
@@ -65,6 +65,7 @@ for _command in (
     card,
     budget,
     check,
+    rademacher,
     sde,
     bench,
     reproduce,

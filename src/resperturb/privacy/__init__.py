@@ -1,8 +1,8 @@
 """What can be proven about a model, and what the proof assumes.
 
 ``additive`` and ``multiplicative`` hold the paper's Theorems 1 and 2 beside the bounds that really hold, ``dpsgd``
-the accounting of DP-SGD, ``composition`` several of these together, ``rademacher`` Theorem 3. They rest on
-``gaussian`` (exact Gaussian differential privacy) and ``accounting``, and answer with a ``Guarantee``.
+the accounting of DP-SGD, ``composition`` several of these together. They rest on ``gaussian`` (exact Gaussian
+differential privacy) and ``accounting``, and answer with a ``Guarantee``.
 """
 
 from resperturb.privacy.additive import additive_guarantee, calibrate_additive
@@ -16,7 +16,6 @@ from resperturb.privacy.multiplicative import (
     multiplicative_guarantee,
     queries_afforded,
 )
-from resperturb.privacy.rademacher import noise_ratio, rademacher
 from resperturb.privacy.schedule import Schedule, schedule
 
 __all__ = [
@@ -32,10 +31,8 @@ __all__ = [
     "compose",
     "dpsgd_guarantee",
     "multiplicative_guarantee",
-    "noise_ratio",
     "nothing_proven",
     "queries_afforded",
-    "rademacher",
     "rdp_rho",
     "schedule",
     "select_best",

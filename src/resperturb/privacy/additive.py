@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive, ratio
+from resperturb.checks import between_0_and_1, count, not_negative, positive, ratio
 from resperturb.privacy.accounting import Ledger, account
 from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
 from resperturb.privacy.guarantee import SAME_LABEL, Assumption, Guarantee, Status, number

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from resperturb.checks import between_0_and_1, not_negative
 from resperturb.errors import UsageError
-from resperturb.privacy._checks import between_0_and_1, not_negative
 from resperturb.privacy.accounting import Ledger, Selected, account
 from resperturb.privacy.guarantee import COMPARED, SAME_LABEL, Assumption, Guarantee
 

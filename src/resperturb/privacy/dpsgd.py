@@ -6,8 +6,8 @@ from typing import Any
 
 from scipy.optimize import brentq
 
+from resperturb.checks import between_0_and_1, not_negative, positive
 from resperturb.errors import UsageError
-from resperturb.privacy._checks import between_0_and_1, not_negative, positive
 from resperturb.privacy.accounting import Ledger, Sampled, account, least_epsilon, quick_bound
 from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, number
 from resperturb.privacy.schedule import Schedule

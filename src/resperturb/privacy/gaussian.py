@@ -16,7 +16,7 @@ from collections.abc import Callable
 from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
-from resperturb.privacy._checks import between_0_and_1, positive
+from resperturb.checks import between_0_and_1, positive
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _SQRT_HALF_PI = math.sqrt(math.pi / 2)

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from resperturb.checks import count, positive
 from resperturb.errors import UsageError
-from resperturb.privacy._checks import count, positive
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from resperturb.errors import ResperturbError
 from resperturb.files import plain
+from resperturb.paper.rademacher import noise_ratio, rademacher
 from resperturb.paper.reproduce.declarations import (
     BUDGET_DELTA,
     BUDGET_RADIUS,
@@ -36,7 +37,7 @@ from resperturb.paper.reproduce.results import (
     Theorem,
     made_now,
 )
-from resperturb.privacy import additive_guarantee, dpsgd_guarantee, noise_ratio, rademacher, rdp_rho, schedule
+from resperturb.privacy import additive_guarantee, dpsgd_guarantee, rdp_rho, schedule
 from resperturb.training import DataConfig, Dpsgd, Run, load_inputs
 
 if TYPE_CHECKING:

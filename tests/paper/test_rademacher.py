@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 
 from resperturb.errors import UsageError
-from resperturb.privacy.rademacher import generalisation_gap, noise_ratio, rademacher, signed_sum
+from resperturb.paper.rademacher import generalisation_gap, noise_ratio, rademacher, signed_sum
 
 
 def enumerated(inputs, power):

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from resperturb.checks import between_0_and_1, count, not_negative, positive
 from resperturb.errors import UsageError
-from resperturb.privacy._checks import between_0_and_1, count, not_negative, positive
-from resperturb.privacy.guarantee import Assumption
+from resperturb.privacy import Assumption
 
 _EXACT_UP_TO = 16
 _DRAWS_AT_ONCE = 256
