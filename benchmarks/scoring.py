@@ -9,7 +9,8 @@ import time
 
 import numpy as np
 
-from resperturb.attacks.catalogue import Evidence, ShadowStatistics, attacks_on, views
+from resperturb.attacks.catalogue import attacks_on, views
+from resperturb.attacks.evidence import Evidence, ShadowStatistics
 from resperturb.attacks.signals import Query, Signals
 
 
@@ -58,7 +59,7 @@ def main() -> None:
     )
     for attack in attacks_on(seen, given.shadows):
         began = time.perf_counter()
-        attack.method.score(evidence, attack.view)
+        attack.published.score(evidence, attack.view)
         print(f"{attack.key}: {time.perf_counter() - began:.2f} s")
     last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"peak memory: {first / 1024:.0f} MB after one shadow, {last / 1024:.0f} MB in the end")

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from resperturb.attacks.catalogue import Answers, Evidence, ShadowStatistics, attacks_on, views
+from resperturb.attacks.catalogue import attacks_on, views
+from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
 from resperturb.attacks.registry import ATTACKS
 from resperturb.attacks.signals import Query, Signals, View
 from resperturb.auditing.metrics import auc
@@ -63,7 +64,7 @@ def test_every_attack_finds_members_and_the_ones_with_shadows_find_more(game: tu
     evidence, members = game
     found = {}
     for attack in attacks_on(views(QUERIES), shadows=16):
-        scores = attack.method.score(evidence, attack.view)
+        scores = attack.published.score(evidence, attack.view)
         assert scores.shape == (ROWS,)
         assert np.isfinite(scores).all()
         found[attack.name, str(attack.view)] = auc(scores[members], scores[~members])

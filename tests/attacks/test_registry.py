@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from resperturb.attacks.catalogue import Attack, attacks_on, views
+from resperturb.attacks.catalogue import PlannedAttack, attacks_on, views
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import ATTACKS, register_attack
 from resperturb.attacks.signals import Query, Signals, View
@@ -24,8 +24,8 @@ def test_an_attack_of_ones_own_is_listed_and_scores() -> None:
         names = [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0)]
         assert "twice the confidence" in names
         evidence = Evidence({"noise off": answers(4)}, None, count=3)
-        attack = Attack("twice the confidence", View("noise off", 1))
-        assert attack.method.score(evidence, attack.view).tolist() == [0, 2, 4]
+        attack = PlannedAttack("twice the confidence", View("noise off", 1))
+        assert attack.published.score(evidence, attack.view).tolist() == [0, 2, 4]
         assert not attack.bounding
     finally:
         ATTACKS._found.pop("twice the confidence")

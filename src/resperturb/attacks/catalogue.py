@@ -1,13 +1,10 @@
-"""Which attacks an audit runs: every registered method on every view of the answers that it makes sense on."""
+"""Which attacks an audit runs: every registered attack on every view of the answers that it makes sense on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
-from resperturb.attacks.registry import ATTACKS, Method
+from resperturb.attacks.registry import ATTACKS, Attack
 from resperturb.attacks.signals import Combination, Query, View
-
-__all__ = ["Answers", "Attack", "Evidence", "ShadowStatistics", "attacks_on", "views"]
 
 # Fixed before anything is measured. BaVarIA is good with few shadows and with many, so their number decides nothing.
 BOUNDING = frozenset({"bavaria", "rmia-online"})
@@ -16,8 +13,8 @@ HEADLINES = frozenset({"loss", "lira-online-global"})
 
 
 @dataclass(frozen=True)
-class Attack:
-    """A method on one view of the answers.
+class PlannedAttack:
+    """An attack on one view of the answers.
 
     ``headline`` attacks are fixed before anything is measured; they are kept for the report, and epsilon is bounded
     by those of them that are ``bounding``.
@@ -32,14 +29,14 @@ class Attack:
     def key(self) -> str:
         """A name for files.
 
-        >>> Attack("loss", View("noise on", 4)).key
+        >>> PlannedAttack("loss", View("noise on", 4)).key
         'loss-noise-on-4-draws-mean-logit'
         """
         return "-".join([self.name, *str(self.view).replace(",", "").split()])
 
     @property
-    def method(self) -> Method:
-        """How it is done."""
+    def published(self) -> Attack:
+        """The attack by its registration."""
         return ATTACKS[self.name]
 
 
@@ -63,7 +60,7 @@ def views(queries: Sequence[Query]) -> list[View]:
     return found
 
 
-def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
+def attacks_on(seen: Sequence[View], shadows: int) -> list[PlannedAttack]:
     """List all attacks on these views, given so many shadow models (none: those that do without).
 
     >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0) if attack.bounding]
@@ -86,7 +83,7 @@ def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
         return view in votes if name == "label-only" else view in best and name in headlines
 
     return [
-        Attack(name, view, is_headline(name, view), view in best and name in bounding)
+        PlannedAttack(name, view, is_headline(name, view), view in best and name in bounding)
         for view in seen
         for name in _fitting(view)
         if shadows or not ATTACKS[name].shadows
@@ -94,7 +91,7 @@ def attacks_on(seen: Sequence[View], shadows: int) -> list[Attack]:
 
 
 def _fitting(view: View) -> list[str]:
-    """The methods that make sense on a view."""
+    """The attacks that make sense on a view."""
     # One answer is a vote as well.
     ways = {view.combination, "votes"} if view.combination == "mean logit" and view.draws == 1 else {view.combination}
     return [name for name in ATTACKS if ways & set(ATTACKS[name].combinations)]

@@ -14,7 +14,7 @@ Need = Literal["shadows", "population"]
 
 
 @dataclass(frozen=True)
-class Method:
+class Attack:
     """A published attack: who it is by, what it needs, which views it makes sense on, and its score per candidate."""
 
     reference: str
@@ -33,7 +33,7 @@ class Method:
         return "shadows" in self.needs
 
 
-ATTACKS = Registry[Method]("attack", group="resperturb.attacks", package="resperturb.attacks")
+ATTACKS = Registry[Attack]("attack", group="resperturb.attacks", package="resperturb.attacks")
 
 
 def register_attack(
@@ -62,7 +62,7 @@ def register_attack(
     """
 
     def add(score: Score) -> Score:
-        ATTACKS.register(name)(Method(reference, frozenset(needs), combinations, score))
+        ATTACKS.register(name)(Attack(reference, frozenset(needs), combinations, score))
         return score
 
     return add

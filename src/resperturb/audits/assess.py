@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.attacks.catalogue import Answers, Attack, Evidence, ShadowStatistics, attacks_on, views
+from resperturb.attacks.catalogue import PlannedAttack, attacks_on, views
+from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
 from resperturb.attacks.signals import Query
 from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
@@ -170,7 +171,7 @@ def assess(
     attacks = [
         attack
         for attack in attacks_on(seen, shadow_count)
-        if candidates.population or "population" not in attack.method.needs
+        if candidates.population or "population" not in attack.published.needs
     ]
     bounding = sum(attack.bounding for attack in attacks)
     wanted: Neighbours | None = None if guarantee.neighbours == "any" else guarantee.neighbours
@@ -231,9 +232,9 @@ def check_learned(target: float, shadow: float, rows: int, candidates: Candidate
 
 
 def _attacked(
-    attack: Attack, evidence: Evidence, candidates: Candidates, settings: Settings, design: Design
+    attack: PlannedAttack, evidence: Evidence, candidates: Candidates, settings: Settings, design: Design
 ) -> tuple[AttackResult, Scores]:
-    scores = attack.method.score(evidence, attack.view)
+    scores = attack.published.score(evidence, attack.view)
     metrics: dict[str, AttackMetrics] = {}
     for kind, who in candidates.by_kind().items():
         found = _metrics(scores, who, candidates, settings)
@@ -250,7 +251,7 @@ def _attacked(
     several = view.draws > 1 or view.combination == "votes"
     result = AttackResult(
         name=attack.name,
-        reference=attack.method.reference,
+        reference=attack.published.reference,
         access=view.access,
         draws=view.draws,
         combination=view.combination if several else None,
@@ -281,14 +282,14 @@ def _split(scores: Scores, candidates: Candidates, kind: str) -> AttackScores:
 
 
 def _most_exposed(
-    evidence: Evidence, candidates: Candidates, settings: Settings, attacks: Sequence[Attack]
+    evidence: Evidence, candidates: Candidates, settings: Settings, attacks: Sequence[PlannedAttack]
 ) -> MostExposed:
     # Without the noise where that can be had, or else over as many draws as there are.
     plain = [attack.view for attack in attacks if attack.view.combination == "mean logit"]
     view = max(plain, key=lambda view: (view.access == "noise off", view.draws))
     names = [attack.name for attack in attacks if attack.view == view]
-    attack = Attack("rmia-online" if "rmia-online" in names else "lira-offline-global", view)
-    scores = attack.method.score(evidence, view)
+    attack = PlannedAttack("rmia-online" if "rmia-online" in names else "lira-offline-global", view)
+    scores = attack.published.score(evidence, view)
     distance = separation(*evidence.moments(view))
     count = min(len(candidates), max(FEWEST_EXPOSED, int(EXPOSED_SHARE * len(candidates))))
     order = np.argsort(-distance, kind="stable")
