@@ -18,6 +18,7 @@ from resperturb.audits.shadow import shadow_folder
 from resperturb.audits.shadows import shadow_configs
 from resperturb.engine.task import Task, Tell, collected
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.perturbation import Additive
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as, tiny_config
@@ -215,9 +216,9 @@ def test_noise_decides_how_a_model_is_asked(audited: tuple[Run, AuditResult]) ->
         return [query.access for query in queries_of(run.config.model_copy(update=changes), (1, 4))]
 
     assert accesses() == ["noise on", "noise off"]
-    assert accesses(perturbation={"name": "none"}) == ["noise off"]
-    assert accesses(perturbation={"name": "additive", "gamma": 0.0}) == ["noise off"]
-    assert accesses(perturbation={"name": "additive", "gamma": 0.0, "input_std": 1.0}) == ["noise on", "noise off"]
+    assert accesses(perturbation=None) == ["noise off"]
+    assert accesses(perturbation=Additive(0.0)) == ["noise off"]
+    assert accesses(perturbation=Additive(0.0, input_std=1.0)) == ["noise on", "noise off"]
     assert accesses(model="en3-resnet8") == ["noise on", "noise off", "networks apart"]
     assert accesses(augment="crop") == ["noise on", "noise off", "augmented"]
 
