@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.run import Run
@@ -19,6 +20,10 @@ torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every process that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on the machine, not on the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def tiny_config(**changes: object) -> TrainConfig:
