@@ -1,6 +1,7 @@
 """Images on disk are the images in memory, and the file that holds them is whole or not there."""
 
 import io
+import logging
 import os
 import re
 import signal
@@ -108,6 +109,7 @@ def test_members_and_canaries_are_the_same_on_disk(tmp_path):
 
 
 def test_images_are_decoded_once(tmp_path, cache, caplog):
+    caplog.set_level(logging.INFO, "resperturb.data.storage")
     file = table(tmp_path / "a.parquet", list(pictures(60)))
     load_pair(str(file), data_in="disk")
     assert [re.search(r"decoding (\d+) images once .* into (.*), where", m)[1] for m in caplog.messages] == [

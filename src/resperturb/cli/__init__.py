@@ -1,5 +1,6 @@
 """The command line: parse, call the library, print. One module per command."""
 
+import logging
 import os
 import sys
 from typing import Annotated
@@ -77,8 +78,18 @@ for _command in (
 INTERRUPTED = 130
 
 
+def _show_log() -> None:
+    """Print what the library tells of its work, and its warnings, on stderr; one process speaks for all."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("resperturb")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends in one message, never in a traceback."""
+    _show_log()
     try:
         app()
     except ResperturbError as error:

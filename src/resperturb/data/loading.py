@@ -153,7 +153,7 @@ def load_pair(
     )
     unexpected = bool(summary.advice or skipped.keys() - {_BEYOND_LIMIT})
     alone = parent_process() is None and os.environ.get("RANK", "0") == "0"  # one process speaks for all
-    _logger.log(logging.WARNING if unexpected and alone else logging.INFO, "%s", summary)
+    _logger.log(logging.WARNING if unexpected and alone else logging.DEBUG, "%s", summary)
     channels = max(train_images.shape[1], test_images.shape[1])
     return (
         _image_set(train, train_images, channels, numbers, classes, str(spec), summary),

@@ -152,7 +152,7 @@ def _filled(file: Path, records: Records, decoder: Decoder) -> Pixels:
     def allocate(shape: tuple[int, ...]) -> Pixels:
         parts.append(file.with_name(f".{file.name}.{secrets.token_hex(4)}.part"))
         _refuse_too_large(shape, records, file.parent)
-        _logger.warning(
+        _logger.info(
             "%s: decoding %s images once (%.2f GiB) into %s, where they are read from.",
             records.origin, f"{shape[0]:,}", math.prod(shape) / 2**30, file,
         )  # fmt: skip
@@ -225,7 +225,7 @@ def _locked(handle: int, file: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _logger.warning("Waiting for another process that decodes the same images into %s.", file)
+        _logger.info("Waiting for another process that decodes the same images into %s.", file)
         fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError:  # not every network drive has locks; two processes then do the same work, each whole
         return False
@@ -244,5 +244,5 @@ class _Reported:
         for number, image in enumerate(images):
             if time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
                 told = time.monotonic()
-                _logger.warning("Decoded %s of %s images.", f"{number:,}", f"{len(self.records):,}")
+                _logger.info("Decoded %s of %s images.", f"{number:,}", f"{len(self.records):,}")
             yield image
