@@ -54,12 +54,28 @@ def test_signals_are_kept_and_belong_to_model_rows_and_query(noisy: Run, monkeyp
     assert len(set((noisy.path / "signals").iterdir()) - files) == 2
 
 
-def test_damaged_signals_are_asked_for_again(noisy: Run) -> None:
+def test_signals_that_are_not_to_be_believed_are_asked_for_again(
+    noisy: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     queried = candidate_images(noisy.config.data, population=3)
     first = one(noisy, queried, Query("noise off"))
-    for file in (noisy.path / "signals").iterdir():
-        file.write_bytes(file.read_bytes()[:50])
-    assert np.array_equal(first.confidence, one(noisy, queried, Query("noise off")).confidence)
+    before = set((noisy.path / "signals").iterdir())
+    one(noisy, candidate_images(noisy.config.data, population=4), Query("noise off"))
+    [another] = set((noisy.path / "signals").iterdir()) - before
+    for content in (lambda file: file.read_bytes()[:50], lambda file: another.read_bytes(), zeroed):
+        for file in before:
+            file.write_bytes(content(file))
+        caplog.clear()
+        assert np.array_equal(first.confidence, one(noisy, queried, Query("noise off")).confidence)
+        assert any(f"{file.name} " in caplog.text for file in before)
+        assert "the model is asked again" in caplog.text
+
+
+def zeroed(file: Path) -> bytes:
+    with np.load(file) as arrays:
+        content = {name: arrays[name] if name == "binding" else np.zeros_like(arrays[name]) for name in arrays}
+    np.savez(file, **content)
+    return file.read_bytes()
 
 
 def test_two_runs_do_not_share_their_noise(noisy: Run, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_an_attack_network_that_does_not_learn_is_told_of_and_the_rest_stands(
 ) -> None:
     run, whole = audited
     monkeypatch.setattr("resperturb.attacks.shadow_network.LEARNING_MARGIN", -1.0)  # none learns as much as that
-    monkeypatch.setattr("resperturb.audits.shadow.kept_attacks", lambda folder: [])
+    monkeypatch.setattr("resperturb.audits.shadow._kept", lambda target, asked: None)
     found = audit_run(run, **SETTINGS)
     assert {one.full_name for one in found.attacks} == {
         one.full_name for one in whole.attacks if not one.name.startswith("shadow")

@@ -100,10 +100,10 @@ def test_scores_survive_the_disk_and_damage_is_named(tmp_path: Path) -> None:
     keep_attack(tmp_path, result(scores), scores, {"weights": "1"})
     [back] = kept_attacks(tmp_path)
     np.testing.assert_array_equal(back.scores.members, scores.members)
-    assert (back.result, back.digests) == (result(scores), {"weights": "1"})
+    assert back.result == result(scores)
     path = tmp_path / "attacks" / "x-noise-off.npz"
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(ResperturbError, match="cannot be read"):
+    with pytest.raises(ResperturbError, match="x-noise-off.npz is damaged"):
         kept_attacks(tmp_path)
 
 

@@ -158,11 +158,17 @@ def test_an_audit_or_an_attack_of_another_run_is_refused_by_name(
     import shutil
 
     shutil.copy(noisy_run.path / "audit.json", bare_run.path / "audit.json")
-    with pytest.raises(ResperturbError, match=r"audit\.json is the audit of another run"):
+    with pytest.raises(ResperturbError, match=r"audit\.json belongs to another run"):
         render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
     (bare_run.path / "audit.json").unlink()
     shutil.copytree(noisy_run.path / "attacks", bare_run.path / "attacks")
-    with pytest.raises(ResperturbError, match="is an attack on another run"):
+    with pytest.raises(ResperturbError, match=r"\.json belongs to another run"):
+        render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
+    shutil.rmtree(bare_run.path / "attacks")
+    shutil.copytree(audited_run.path / "attacks", bare_run.path / "attacks")
+    one, other, *_ = sorted((bare_run.path / "attacks").glob("*.npz"))
+    shutil.copy(one, other)
+    with pytest.raises(ResperturbError, match=rf"{other.name} belongs to another run \(other attack\)"):
         render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
 
 

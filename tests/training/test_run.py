@@ -1,6 +1,5 @@
 """A run has one owner, keeps no secret, and its files belong together."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -206,24 +205,3 @@ def test_epsilon_is_computed_never_read(tmp_path: Path) -> None:
     assert before is not None
     old = as_written_before_digests(run).guarantee()
     assert old == before
-
-
-@dataclasses.dataclass(frozen=True)
-class Note:
-    text: str
-
-
-def test_what_is_kept_with_a_run_stays_with_it(copied: Run, pair: tuple[Run, Run]) -> None:
-    copied.write_json("notes/a.json", Note("mine"))
-    assert copied.read_json(Note, "notes/a.json") == Note("mine")
-    shutil.copytree(copied.path / "notes", pair[1].path / "notes", dirs_exist_ok=True)
-    with pytest.raises(ResperturbError, match=r"a\.json belongs to another run \(other config, weights"):
-        pair[1].read_json(Note, "notes/a.json", "audit it again")
-    path = copied.path / "notes/a.json"
-    path.write_text(path.read_text().replace("mine", "fine"))
-    with pytest.raises(ResperturbError, match="was changed"):
-        copied.read_json(Note, "notes/a.json")
-    path.write_text('{"text": "mine"}')
-    with pytest.raises(ResperturbError, match="does not say to which run"):
-        copied.read_json(Note, "notes/a.json")
-    assert as_written_before_digests(copied).read_json(Note, "notes/a.json") == Note("mine")

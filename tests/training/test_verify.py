@@ -9,6 +9,7 @@ import pytest
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training import verify
+from resperturb.training.bound import write_bound_json
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
 from resperturb.training.verify import Check, sign_run, verify_run
@@ -19,7 +20,7 @@ from tests.conftest import tiny_config
 def original(tmp_path_factory: pytest.TempPathFactory) -> Run:
     config = tiny_config(epochs=2, data={"limit": 40}, batch_size=5, method="dpsgd", seeded_noise=False)
     run = train(config, out=tmp_path_factory.mktemp("verify") / "run")
-    run.write_json("audit.json", {"found": 1})
+    write_bound_json(run.path / "audit.json", {"found": 1}, run.digests)
     return run
 
 
@@ -97,7 +98,7 @@ def test_a_signed_run_is_as_it_was_signed(run: Run, key: Path) -> None:
 
 def test_whoever_computes_all_digests_anew_is_found_by_the_signature(run: Run, key: Path) -> None:
     sign_run(run.path, key)
-    run.write_json("audit.json", {"found": 0})
+    write_bound_json(run.path / "audit.json", {"found": 0}, run.digests)
     failed = the_failure(verify_run(run.path, signer=key.with_suffix(".pub")))
     assert failed.what == "signature"
     assert failed.detail.endswith("audit.json is not as it was signed.")
@@ -105,7 +106,7 @@ def test_whoever_computes_all_digests_anew_is_found_by_the_signature(run: Run, k
 
 def test_a_file_that_was_added_is_not_signed(run: Run, key: Path) -> None:
     sign_run(run.path, key)
-    run.write_json("poison.json", {})
+    write_bound_json(run.path / "poison.json", {}, run.digests)
     assert "poison.json is not as it was signed" in the_failure(verify_run(run.path)).detail
 
 

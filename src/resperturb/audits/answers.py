@@ -1,11 +1,9 @@
 """Asking models: any function of row numbers, or any torch module with its batches; and keeping what they said."""
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -14,9 +12,9 @@ from torch import Tensor, nn
 
 from resperturb.attacks.signals import Access, Query, Signals, signals_of
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import write_bytes
 from resperturb.models.ensemble import Ensemble
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
+from resperturb.training.bound import read_bound_arrays, write_bound_arrays
 
 Indices = NDArray[np.int64]
 Predict = Callable[[Indices], Any]
@@ -29,6 +27,7 @@ LEAST_PROBABILITY = 1e-30
 ASKED_TWICE = 8
 # What single precision and a thousand classes may leave of a sum of 1.
 SUM_TOLERANCE = 1e-3
+AGAIN = "delete it and rerun the audit"
 
 
 def ask(
@@ -178,37 +177,33 @@ def _check_shape(who: str, shape: Sequence[int], rows: int, classes: int) -> Non
         raise UsageError(f"{who} answers for {shape[1]} classes, and the labels name {classes}: check the columns.")
 
 
-def save_answers(path: Path, answers: Mapping[Access, Signals]) -> None:
-    """Keep answers in a file."""
+def save_answers(path: Path, answers: Mapping[Access, Signals], digests: Mapping[str, str]) -> None:
+    """Keep answers in a file, bound to what ``digests`` say."""
     arrays = {
         f"{access}/{name}": np.asarray(getattr(signals, name))
         for access, signals in answers.items()
         for name in Signals.__annotations__
     }
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    write_bytes(path, buffer.getvalue())
+    write_bound_arrays(path, arrays, digests)
 
 
-def read_answers(path: Path, rows: int) -> dict[Access, Signals]:
+def read_answers(path: Path, rows: int, digests: Mapping[str, str]) -> dict[Access, Signals]:
     """Read answers back.
 
     Raises:
-        ResperturbError: The file is damaged, or is about another number of rows.
+        ResperturbError: The file is damaged, is of another model, or about another number of rows.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found: dict[str, dict[str, Any]] = {}
-            for key in file.files:
-                access, _, name = key.partition("/")
-                found.setdefault(access, {})[name] = file[key]
-        answers: dict[Any, Signals] = {}
-        for access, arrays in found.items():
+    found: dict[str, dict[str, Any]] = {}
+    for key, array in read_bound_arrays(path, (), digests, AGAIN).items():
+        access, _, name = key.partition("/")
+        found.setdefault(access, {})[name] = array
+    answers: dict[Any, Signals] = {}
+    for access, arrays in found.items():
+        try:
             averages = tuple(int(number) for number in arrays.pop("averages"))
             answers[access] = Signals(averages=averages, **arrays)
-            for array in arrays.values():
-                if len(array) != rows:
-                    raise ValueError(f"it has {len(array)} rows and not {rows}")
-    except (OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile) as error:
-        raise ResperturbError(f"{path} cannot be read ({error}); delete it and rerun the audit.") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ResperturbError(f"{path} does not hold the answers of a model ({error}); {AGAIN}.") from error
+        if any(array.shape[:1] != (rows,) for array in arrays.values()):
+            raise ResperturbError(f"{path} is not about {rows} rows; {AGAIN}.")
     return answers

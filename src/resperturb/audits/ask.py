@@ -1,11 +1,10 @@
 """Asking the model of a run about every candidate; the answers are kept with the run and bound to its weights."""
 
 import hashlib
-import io
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -14,16 +13,19 @@ from torch import Tensor, nn
 from resperturb.attacks.augmented import augmented
 from resperturb.attacks.signals import Access, Query, Signals, signals_of
 from resperturb.audits.candidates import CandidateImages
-from resperturb.files import write_bytes
+from resperturb.errors import ResperturbError
 from resperturb.models.ensemble import Ensemble
 from resperturb.models.names import parse_name
 from resperturb.noise import derive_key
 from resperturb.perturbation import noise_off
+from resperturb.training.bound import Array, read_bound_arrays, write_bound_arrays
 from resperturb.training.config import TrainConfig
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import Run
 
-SCHEMA = 2
+_logger = logging.getLogger(__name__)
+
+SCHEMA = 3
 ANSWER_FILES = ("signals/*.npz",)
 # The image, its mirror image, and both shifted once in each direction along an axis.
 AUGMENTED = 10
@@ -59,29 +61,43 @@ def is_asked(run: Run, queried: CandidateImages, queries: Sequence[Query]) -> bo
 
 def _signals(run: Run, queried: CandidateImages, query: Query) -> Signals:
     path = _path(run, queried, query)
-    kept = _load(path, len(queried.images))
-    if kept is not None:
-        return kept
+    arrays = kept_arrays(run, path, Signals.__annotations__, len(queried.images))
+    if arrays is not None and np.array_equal(arrays.pop("averages"), query.averages):
+        return Signals(averages=query.averages, **arrays)
     found = signals_of(_draws(run, queried, query), queried.images.labels, query.averages)
-    keep_arrays(path, {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__})
+    keep_arrays(run, path, {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__})
     return found
 
 
-def keep_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays with a checksum."""
-    buffer = io.BytesIO()
-    np.savez(buffer, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
-    write_bytes(path, buffer.getvalue())
+def keep_arrays(run: Run, path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write answers of a run, bound to it and to what was asked."""
+    write_bound_arrays(path, arrays, _bound_to(run, path))
 
 
-def kept_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray] | None:
-    """Read arrays back; None if there are none, or if the file is damaged: then the model is asked again."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in names}
-            return arrays if str(file["checksum"]) == _checksum(arrays) else None
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
+def kept_arrays(run: Run, path: Path, names: Iterable[str], rows: int | None = None) -> dict[str, Array] | None:
+    """Read answers back; None if there are none, or if they cannot be believed: then the model is asked again.
+
+    Args:
+        run: The run that was asked.
+        path: That of :func:`answer_path`.
+        names: The arrays.
+        rows: How many rows those of :class:`Signals` must have.
+    """
+    if not path.exists():
         return None
+    again = "the model is asked again"
+    try:
+        arrays = read_bound_arrays(path, tuple(names), _bound_to(run, path), again)
+        if rows is not None and any(a.shape[:1] != (rows,) for name, a in arrays.items() if name != "averages"):
+            raise ResperturbError(f"{path} is not about {rows} images; {again}.")
+    except ResperturbError as error:
+        _logger.warning("%s", error)
+        return None
+    return {name: arrays[name] for name in names}
+
+
+def _bound_to(run: Run, path: Path) -> dict[str, str]:
+    return {**run.digests, "question": path.stem}
 
 
 def query_seed(run: Run, *parts: int) -> int:
@@ -119,26 +135,10 @@ def _draws(run: Run, queried: CandidateImages, query: Query) -> Iterator[Tensor]
 
 
 def _path(run: Run, queried: CandidateImages, query: Query) -> Path:
-    return answer_path(run, repr((SCHEMA, run.config.digest, queried.digest, query)))
+    return answer_path(run, repr((SCHEMA, queried.digest, query)))
 
 
 def answer_path(run: Run, what: str) -> Path:
-    """Where the answers of a run to ``what`` are kept: bound to its weights."""
-    digest = hashlib.sha256(what.encode())
-    digest.update(run.model_path.read_bytes())
+    """Where the answers of a run to ``what`` are kept: by its digests, those of its weights among them."""
+    digest = hashlib.sha256(repr((what, sorted(run.digests.items()))).encode())
     return run.path / "signals" / f"{digest.hexdigest()[:16]}.npz"
-
-
-def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
-
-
-def _load(path: Path, rows: int) -> Signals | None:
-    arrays = kept_arrays(path, Signals.__annotations__)
-    if arrays is None or len(arrays["confidence"]) != rows:
-        return None
-    averages = tuple(int(number) for number in arrays.pop("averages"))
-    return Signals(averages=averages, **arrays)

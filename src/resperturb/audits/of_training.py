@@ -4,7 +4,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query
-from resperturb.audits.answers import Indices, Trained, ask, read_answers, save_answers
+from resperturb.audits.answers import AGAIN, Indices, Trained, ask, read_answers, save_answers
 from resperturb.audits.assess import Candidates, Settings, accuracy, assess, check_shadow_count
 from resperturb.audits.bounds import Bools
 from resperturb.audits.coins import memberships
@@ -24,6 +24,7 @@ from resperturb.engine import Engine, Task, local_engine
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
 from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.training.bound import read_bound_json, write_bound_json
 from resperturb.training.run import environment
 
 TrainFunction = Callable[[Indices, int], Trained]
@@ -31,7 +32,7 @@ TrainFunction = Callable[[Indices, int], Trained]
 PLAN_FILE = "plan.json"
 # Records that no model is trained on, for RMIA to compare with: so many at most, and this share at most.
 MOST_POPULATION, POPULATION_SHARE = 200, 0.1
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Plan:
     population: int
     schema: int = SCHEMA
 
+    @property
+    def digest(self) -> str:
+        """A short name for it."""
+        return _digest(np.frombuffer(repr(self).encode(), dtype=np.uint8))
+
 
 @dataclass(frozen=True, eq=False)
 class TrainingTask(Task):
@@ -61,6 +67,7 @@ class TrainingTask(Task):
     draws: tuple[int, ...]
     classes: int
     seed: int
+    plan: str
 
     def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
         """Train and ask; the model itself is not kept."""
@@ -72,8 +79,8 @@ class TrainingTask(Task):
                 f"function of row numbers to batches; it returned {type(trained).__name__}."
             )
         answers = ask(trained, self.rows, self.labels, self.draws, self.classes)
-        save_answers(folder / "answers.npz", answers)
-        write_json(folder / "done.json", Done(time.monotonic() - started, _digest(self.indices)))
+        save_answers(folder / "answers.npz", answers, self.digests)
+        write_bound_json(folder / "done.json", Done(time.monotonic() - started), self.digests)
 
     def results(self) -> tuple[str, ...]:
         """The answers, then the mark that they are complete."""
@@ -85,15 +92,24 @@ class TrainingTask(Task):
         path = self.folder / "done.json"
         if not path.exists():
             return False
-        return read_json(Done, path, "delete it and rerun the audit").indices == _digest(self.indices)
+        read_bound_json(Done, path, self.digests, AGAIN)
+        return True
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What its answers are bound to: the audit, and what the model was trained on."""
+        return {"plan": self.plan, "indices": _digest(self.indices)}
+
+    def answers(self) -> Answers:
+        """Read its answers."""
+        return read_answers(self.folder / "answers.npz", len(self.rows), self.digests)
 
 
 @dataclass(frozen=True)
 class Done:
-    """How long a model took to train and ask, and what it was trained on."""
+    """How long a model took to train and ask."""
 
     seconds: float
-    indices: str
 
 
 @dataclass
@@ -200,11 +216,12 @@ def audit(
             draws=settings.draws,
             classes=int(rows.labels.max()) + 1,
             seed=seed * 1_000_003 + number,
+            plan=plan.digest,
         )
         for number, members in enumerate([target_members, *shadow_members])
     ]
     _run(tasks, engine, jobs, _Progress(quiet))
-    answers = _answers(tasks)
+    answers = (task.answers() for task in tasks)
     target = next(answers)
     everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
     _check_not_the_same(tasks)
@@ -232,7 +249,7 @@ def audit(
         caveats=(
             "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose.",
         ),
-        digests={"plan": _digest(np.frombuffer(repr(plan).encode(), dtype=np.uint8))},
+        digests={"plan": plan.digest},
         environment=environment(),
         folder=folder,
     )
@@ -346,11 +363,6 @@ def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progre
     engine(todo, jobs, tell)
 
 
-def _answers(tasks: Sequence[TrainingTask]) -> Iterator[Answers]:
-    for task in tasks:
-        yield read_answers(task.folder / "answers.npz", len(task.rows))
-
-
 def _with_population(members: Bools, population: int) -> Bools:
     return np.concatenate([members, np.zeros((len(members), population), dtype=bool)], axis=1)
 
@@ -358,8 +370,8 @@ def _with_population(members: Bools, population: int) -> Bools:
 def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:
     """Refuse models that answer alike although they were trained on different rows."""
     seen: dict[bytes, TrainingTask] = {}
-    for task, answers in zip(tasks, _answers(tasks), strict=True):
-        other = seen.setdefault(list(answers.values())[-1].confidence.tobytes(), task)
+    for task in tasks:
+        other = seen.setdefault(list(task.answers().values())[-1].confidence.tobytes(), task)
         if other is not task and not np.array_equal(other.indices, task.indices):
             raise UsageError(
                 f"two models that were to be trained on different rows ({task.folder.name} and {other.folder.name}) "

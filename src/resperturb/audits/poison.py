@@ -20,8 +20,8 @@ from resperturb.data.poison import Kind
 from resperturb.engine import Engine, train_many
 from resperturb.engine.local import local
 from resperturb.errors import UsageError
-from resperturb.files import write_json
 from resperturb.perturbation import noise_off
+from resperturb.training.bound import write_bound_json
 from resperturb.training.config import PoisonConfig, TrainConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import predict
@@ -90,7 +90,7 @@ def poison_audit(
     poison = load_inputs(data).poison(data.part)  # the same for all, and dear to make from large images
     scores = np.array([poison_score(run, poison) for run in runs])
     found = describe(target, settings, scores[::2], scores[1::2])
-    write_json(target.path / "poison.json", found)
+    write_bound_json(target.path / "poison.json", found, target.digests)
     return found
 
 

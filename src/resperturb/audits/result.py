@@ -1,29 +1,25 @@
 """What an audit found: one object, written and read by attacks, command line, report and reproduction alike."""
 
-import io
-import logging
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from resperturb.auditing.attack_metrics import AttackMetrics
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores
 from resperturb.errors import ResperturbError
-from resperturb.files import plain, read_json, write_bytes, write_json
+from resperturb.files import plain, read_json
 from resperturb.privacy import Guarantee
+from resperturb.training.bound import read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
 
-_logger = logging.getLogger(__name__)
-
-SCHEMA = 2
+SCHEMA = 3
 AUDIT_FILE = "audit.json"
 SCORES_FOLDER = "attacks"
+_ATTACK, _AGAIN = "attack", "run the attack again"
 
 # Names of kinds of candidates that are not kinds of canaries.
 RECORD, CANARIES, GROUP = "record", "canaries", "group"
@@ -197,8 +193,8 @@ class AuditResult:
         return {**{name: plain(getattr(self, name)) for name in names}, **derived}
 
     def save(self, folder: Path) -> None:
-        """Keep the result in ``folder`` as ``audit.json``."""
-        write_json(folder / AUDIT_FILE, self)
+        """Keep the result in ``folder`` as ``audit.json``, bound to what was audited."""
+        write_bound_json(folder / AUDIT_FILE, self, self.digests)
 
     def report(self, path: str | Path) -> Path:
         """Write a self-contained page about this audit.
@@ -235,7 +231,7 @@ def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditR
         digests: Of the run that the audit must be about; any will do if None.
 
     Raises:
-        ResperturbError: It is damaged, another version wrote it, or it is the audit of another run.
+        ResperturbError: It is damaged, was changed, another version wrote it, or it is the audit of another run.
     """
     from dataclasses import replace
 
@@ -243,10 +239,7 @@ def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditR
     found = read_json(_Version, path, "run the audit again")
     if found.schema != SCHEMA:
         raise ResperturbError(f"{path} was written by another version of resperturb; run the audit again.")
-    audit = read_json(AuditResult, path, "run the audit again")
-    if digests is not None and audit.digests != dict(digests):
-        raise ResperturbError(f"{path} is the audit of another run, or of other weights; run the audit again.")
-    return replace(audit, folder=folder)
+    return replace(read_bound_json(AuditResult, path, digests, "run the audit again"), folder=folder)
 
 
 @dataclass(frozen=True)
@@ -268,21 +261,20 @@ class KeptAttack:
 
     result: AttackResult
     scores: AttackScores
-    digests: dict[str, str]
 
 
 @dataclass(frozen=True)
 class _KeptResult:
     result: AttackResult
-    digests: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str]
 
 
-def keep_attack(folder: Path, result: AttackResult, scores: AttackScores, digests: dict[str, str]) -> None:
-    """Keep an attack and its scores among those in ``folder``; ``digests`` say what it was an attack on."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, members=scores.members, nonmembers=scores.nonmembers)
-    write_bytes(folder / SCORES_FOLDER / f"{result.key}.npz", buffer.getvalue())
-    write_json(folder / SCORES_FOLDER / f"{result.key}.json", _KeptResult(result, digests))
+def keep_attack(folder: Path, result: AttackResult, scores: AttackScores, digests: Mapping[str, str]) -> None:
+    """Keep an attack and its scores among those in ``folder``, bound to what ``digests`` say it was an attack on."""
+    path = folder / SCORES_FOLDER / f"{result.key}.json"
+    arrays = {"members": scores.members, "nonmembers": scores.nonmembers}
+    write_bound_arrays(path.with_suffix(".npz"), arrays, {**digests, _ATTACK: result.key})
+    write_bound_json(path, {"result": result}, digests)
 
 
 def kept_attacks(folder: Path, digests: Mapping[str, str] | None = None) -> list[KeptAttack]:
@@ -293,28 +285,21 @@ def kept_attacks(folder: Path, digests: Mapping[str, str] | None = None) -> list
         digests: Of the run that they must be attacks on; any will do if None.
 
     Raises:
-        ResperturbError: The scores of an attack are damaged, or it is an attack on another run.
+        ResperturbError: An attack is damaged, was changed, or is one on another run.
     """
-    found = []
-    for path in sorted((folder / SCORES_FOLDER).glob("*.json")):
-        try:
-            kept = read_json(_KeptResult, path, "run the attack again")
-        except ResperturbError as error:
-            _logger.warning("%s It is left out.", error)
-            continue
-        if digests is not None and kept.digests != dict(digests):
-            raise ResperturbError(f"{path} is an attack on another run, or on other weights; run it again.")
-        found.append(KeptAttack(kept.result, _read_scores(path.with_suffix(".npz")), kept.digests))
-    return sorted(found, key=lambda kept: -kept.result.auc)
+    paths = sorted((folder / SCORES_FOLDER).glob("*.json"))
+    return sorted((read_attack(path, digests) for path in paths), key=lambda kept: -kept.result.auc)
 
 
-def _read_scores(path: Path) -> AttackScores:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            sides: list[NDArray[np.float64]] = [file["members"], file["nonmembers"]]
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ResperturbError(f"{path} cannot be read ({error}); run the attack again.") from error
+def read_attack(path: Path, digests: Mapping[str, str] | None = None) -> KeptAttack:
+    """Read the attack whose result is in ``path``, and whose scores are beside it; see :func:`kept_attacks`."""
+    kept = read_bound_json(_KeptResult, path, digests, _AGAIN)
+    if not kept.result.metrics:
+        raise ResperturbError(f"{path} measured nothing; {_AGAIN}.")
+    scores = path.with_suffix(".npz")
+    arrays = read_bound_arrays(scores, ("members", "nonmembers"), {**kept.digests, _ATTACK: kept.result.key}, _AGAIN)
+    sides = arrays["members"], arrays["nonmembers"]
     for side in sides:
         if side.ndim != 1 or not side.size or side.dtype.kind != "f" or np.isnan(side).any():
-            raise ResperturbError(f"{path} does not hold one score per record; run the attack again.")
-    return AttackScores(*sides)
+            raise ResperturbError(f"{scores} does not hold one score per record; {_AGAIN}.")
+    return KeptAttack(kept.result, AttackScores(*sides))

@@ -1,7 +1,8 @@
 """The paper's attack on a run: a shadow model teaches an attack network what members look like."""
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from resperturb.auditing.metrics import precision_recall
 from resperturb.auditing.result import LowerBound
 from resperturb.audits.ask import answer_path, keep_arrays, kept_arrays, model_here, query_seed
 from resperturb.audits.bounds import Design
-from resperturb.audits.result import RECORD, AttackResult, AttackScores, keep_attack, kept_attacks
+from resperturb.audits.result import RECORD, SCORES_FOLDER, AttackResult, AttackScores, keep_attack, read_attack
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import parse_name
 from resperturb.training.config import TrainConfig
@@ -29,6 +30,8 @@ from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
+
+_logger = logging.getLogger(__name__)
 
 __all__ = ["AttackFailedError", "run_shadow_attack", "shadow_attack", "shadow_config"]
 
@@ -98,20 +101,22 @@ def run_shadow_attack(
     """
     check_attackable(target)
     name = "shadow-adaptive" if adaptive else "shadow"
-    bound_to = target.digests
-    for kept in kept_attacks(target.path):
-        same = (kept.result.name, kept.result.draws, kept.result.details.get("seed")) == (name, draws, seed)
-        if same and kept.digests == bound_to:
-            return kept.result
-    shadow = train(shadow_config(target.config, adaptive), runs=shadow_folder(target), on_update=on_update)
-    attack = shadow_attack(target, shadow, draws, seed)
-    result = AttackResult(
+    asked = AttackResult(
         name=name,
         reference=REFERENCE,
         access="noise on" if _is_noisy(target.config) else "noise off",
         draws=draws,
         combination="mean logit" if draws > 1 else None,
         fixed=True,
+        metrics={},
+    )
+    kept = _kept(target, asked)
+    if kept is not None and kept.details.get("seed") == seed:
+        return kept
+    shadow = train(shadow_config(target.config, adaptive), runs=shadow_folder(target), on_update=on_update)
+    attack = shadow_attack(target, shadow, draws, seed)
+    result = replace(
+        asked,
         metrics={RECORD: attack.metrics()},
         details={
             "seed": seed,
@@ -120,8 +125,18 @@ def run_shadow_attack(
             "thresholds": attack.thresholds(),
         },
     )
-    keep_attack(target.path, result, attack.scores, bound_to)
+    keep_attack(target.path, result, attack.scores, target.digests)
     return result
+
+
+def _kept(target: Run, asked: AttackResult) -> AttackResult | None:
+    """The same attack on the same weights, if it was made before; one that cannot be believed is made again."""
+    path = target.path / SCORES_FOLDER / f"{asked.key}.json"
+    try:
+        return read_attack(path, target.digests).result if path.exists() else None
+    except ResperturbError as error:
+        _logger.warning("%s It is made again.", error)
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +243,7 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
         draws: How many draws of the noise are averaged for every answer, if there is any.
     """
     path = _features_path(run, draws)
-    kept = kept_arrays(path, ("members", "nonmembers"))
+    kept = kept_arrays(run, path, ("members", "nonmembers"))
     if kept is None:
         inputs, part, model = load_inputs(run.config.data), run.config.data.part, model_here(run)
         kept = {}
@@ -243,7 +258,7 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
                 seed=query_seed(run, index),
             )
             kept[name] = top_probabilities(logits).numpy()
-        keep_arrays(path, kept)
+        keep_arrays(run, path, kept)
     return torch.from_numpy(kept["members"]), torch.from_numpy(kept["nonmembers"])
 
 
@@ -253,7 +268,7 @@ def has_features(run: Run, draws: int) -> bool:
 
 
 def _features_path(run: Run, draws: int) -> Path:
-    return answer_path(run, repr(("features", run.config.digest, draws if _is_noisy(run.config) else 1)))
+    return answer_path(run, repr(("features", draws if _is_noisy(run.config) else 1)))
 
 
 def _is_noisy(config: TrainConfig) -> bool:

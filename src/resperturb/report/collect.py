@@ -127,11 +127,12 @@ class ReportedModel:
     @cached_property
     def audit(self) -> AuditResult | None:
         """The audit of the model, if it was audited."""
-        return read_audit(self.folder, self._digests) if (self.folder / AUDIT_FILE).exists() else None
+        digests = None if self.run is None else self.run.digests
+        return read_audit(self.folder, digests) if (self.folder / AUDIT_FILE).exists() else None
 
     @property
-    def _digests(self) -> dict[str, str] | None:
-        return None if self.run is None else dict(self.run.digests)
+    def _digests(self) -> dict[str, str]:
+        return dict(self._audited.digests if self.run is None else self.run.digests)
 
     @property
     def _audited(self) -> AuditResult:
@@ -253,4 +254,6 @@ def open_models(paths: list[Path]) -> list[ReportedModel]:
         _ = run.result  # an unfinished run is an error here, not in the middle of a page
         found.append((run_name(run), path, run))
     names = [name for name, _, _ in found]
-    return [ReportedModel(str(path) if names.count(name) > 1 else name, path, run) for name, path, run in found]
+    # Numbers and not paths: a report says nothing of the machine that it was made on.
+    unlike = [f"{n} ({names[: i + 1].count(n)})" if names.count(n) > 1 else n for i, n in enumerate(names)]
+    return [ReportedModel(name, path, run) for name, (_, path, run) in zip(unlike, found, strict=True)]

@@ -57,7 +57,7 @@ def differing(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     return [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
 
 
-def write_bound_json(path: Path, value: Any, digests: Digests) -> None:
+def write_bound_json(path: Path, value: Any, digests: Mapping[str, str]) -> None:
     """Write an object as JSON, with the digests of the run that it belongs to and a checksum."""
     write_json(path, {**plain(value), "digests": digests, "checksum": SEAL}, seal=True)
 
@@ -65,10 +65,8 @@ def write_bound_json(path: Path, value: Any, digests: Digests) -> None:
 def read_bound_json(
     kind: type[T],
     path: Path,
-    digests: Digests | None,
+    digests: Mapping[str, str] | None,
     remedy: str = "make it again",
-    *,
-    may_be_unbound: bool = False,
 ) -> T:
     """Read what :func:`write_bound_json` wrote.
 
@@ -77,7 +75,6 @@ def read_bound_json(
         path: The file.
         digests: Those of the run that it must belong to; None to accept any.
         remedy: What the user is to do if anything is wrong.
-        may_be_unbound: Accept a file that does not say to which run it belongs, as older versions wrote them.
 
     Raises:
         ResperturbError: It is damaged, was changed, or belongs to another run.
@@ -86,13 +83,13 @@ def read_bound_json(
     found = parse_json(Binding, content, path, remedy)
     if found.checksum is not None and not seal_holds(content, found.checksum):
         raise _changed(path, remedy)
-    _check_digests(path, found, digests, remedy, may_be_unbound)
+    _check_digests(path, found, digests, remedy)
     return parse_json(kind, content, path, remedy)
 
 
-def write_bound_arrays(path: Path, arrays: Mapping[str, Array], digests: Digests) -> None:
+def write_bound_arrays(path: Path, arrays: Mapping[str, Array], digests: Mapping[str, str]) -> None:
     """Write arrays as an npz file, with the digests of the run that they belong to and a checksum."""
-    binding = json.dumps({"digests": digests, "checksum": _arrays_digest(arrays, digests)})
+    binding = json.dumps({"digests": dict(digests), "checksum": _arrays_digest(arrays, digests)})
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{**arrays, _BINDING: np.array(binding)})  # type: ignore[arg-type]
     write_bytes(path, buffer.getvalue())
@@ -101,10 +98,8 @@ def write_bound_arrays(path: Path, arrays: Mapping[str, Array], digests: Digests
 def read_bound_arrays(
     path: Path,
     names: Sequence[str],
-    digests: Digests | None,
+    digests: Mapping[str, str] | None,
     remedy: str = "make it again",
-    *,
-    may_be_unbound: bool = False,
 ) -> dict[str, Array]:
     """Read all arrays that :func:`write_bound_arrays` wrote; ``names`` must be among them.
 
@@ -113,7 +108,7 @@ def read_bound_arrays(
     arrays, binding = _read_arrays(path, remedy)
     if binding.checksum is not None and binding.checksum != _arrays_digest(arrays, binding.digests or {}):
         raise _changed(path, remedy)
-    _check_digests(path, binding, digests, remedy, may_be_unbound)
+    _check_digests(path, binding, digests, remedy)
     if missing := [name for name in names if name not in arrays]:
         raise ResperturbError(f"{path} lacks {', '.join(missing)}; {remedy}.")
     return arrays
@@ -138,10 +133,8 @@ def _read_arrays(path: Path, remedy: str) -> tuple[dict[str, Array], Binding]:
     return arrays, parse_json(Binding, str(said).encode(errors="replace"), path, remedy)
 
 
-def _check_digests(path: Path, found: Binding, wanted: Digests | None, remedy: str, may_be_unbound: bool) -> None:
+def _check_digests(path: Path, found: Binding, wanted: Mapping[str, str] | None, remedy: str) -> None:
     if found.digests is None or found.checksum is None:
-        if may_be_unbound and found == Binding():
-            return
         raise ResperturbError(f"{path} does not say to which run it belongs; {remedy}.")
     if wanted is not None and (names := differing(found.digests, wanted)):
         raise ResperturbError(f"{path} belongs to another run (other {', '.join(names)}); {remedy}.")
@@ -151,8 +144,8 @@ def _changed(path: Path, remedy: str) -> ResperturbError:
     return ResperturbError(f"{path} was changed after it was written: its checksum does not fit; {remedy}.")
 
 
-def _arrays_digest(arrays: Mapping[str, Array], digests: Digests) -> str:
-    hashed = hashlib.sha256(json.dumps(digests, sort_keys=True).encode())
+def _arrays_digest(arrays: Mapping[str, Array], digests: Mapping[str, str]) -> str:
+    hashed = hashlib.sha256(json.dumps(dict(digests), sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         hashed.update(repr((name, array.dtype.str, array.shape)).encode())

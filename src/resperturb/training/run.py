@@ -9,14 +9,14 @@ import fcntl
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -29,15 +29,7 @@ from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.guarantee import Guarantee, nothing_proven
-from resperturb.training.bound import (
-    Array,
-    Digests,
-    differing,
-    read_bound_arrays,
-    read_bound_json,
-    write_bound_arrays,
-    write_bound_json,
-)
+from resperturb.training.bound import Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import TrainConfig
 from resperturb.training.migrate import from_file, to_file
@@ -48,8 +40,6 @@ CONFIG = "config.json"
 
 SCHEMA = 2
 DAMAGED = "restore it, or train again with another --out"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,27 +198,6 @@ class Run:
             return []
         lines = read_bytes(self.metrics_path).splitlines()
         return [parse_json(EpochMetrics, line, self.metrics_path, DAMAGED) for line in lines]
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Write a file that belongs to this finished run, such as ``audit.json`` or ``attacks/lira.json``."""
-        write_bound_json(self.path / name, value, self.digests)
-
-    def read_json(self, kind: type[T], name: str, remedy: str = "make it again") -> T:
-        """Read what :meth:`write_json` wrote; a file that was changed, or is another run's, is refused.
-
-        Runs from before there were digests may have such files without.
-        """
-        old = self.result.schema == 1
-        return read_bound_json(kind, self.path / name, self.digests, remedy, may_be_unbound=old)
-
-    def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        """Write arrays that belong to this finished run, such as ``attacks/lira.npz``."""
-        write_bound_arrays(self.path / name, arrays, self.digests)
-
-    def read_arrays(self, name: str, arrays: Sequence[str], remedy: str = "make it again") -> dict[str, Array]:
-        """Read what :meth:`write_arrays` wrote, refused as by :meth:`read_json`."""
-        old = self.result.schema == 1
-        return read_bound_arrays(self.path / name, arrays, self.digests, remedy, may_be_unbound=old)
 
     def load_model(self) -> nn.Module:
         """Load the trained network, with its noise.

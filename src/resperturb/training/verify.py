@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import digest_of, read_bytes, read_json, write_bytes, write_json
-from resperturb.training.bound import differing, read_binding, read_bound_arrays, read_bound_json
+from resperturb.training.bound import read_binding, read_bound_arrays, read_bound_json
 from resperturb.training.run import Run, open_run
 
 MANIFEST = "manifest.json"
@@ -87,6 +87,8 @@ def sign_run(path: Path | str, key: Path) -> list[Check]:
         ResperturbError: The run is not as it should be, or there is no OpenSSH.
     """
     run = open_run(path)
+    if not key.is_file():  # ssh-keygen would wait for a pipe without end
+        raise UsageError(f"{key} is no file; give a private key of OpenSSH.")
     for name in (MANIFEST, SIGNATURE):
         (run.path / name).unlink(missing_ok=True)
     checks = verify_run(path)
@@ -175,14 +177,12 @@ def _belongs(run: Run, name: str) -> str:
     binding = read_binding(path)
     if binding.digests is None:
         raise _UncheckedError("it does not say to which run it belongs.")
-    if binding.checksum is None:
-        if names := differing(binding.digests, run.digests):
-            raise ResperturbError(f"{path} belongs to another run (other {', '.join(names)}).")
-        return "belongs to this run; it has no checksum."
+    # What else it is bound to is its own name: the attack, or the question that was asked.
+    wanted = {name: run.digests.get(name, path.stem) for name in {**run.digests, **binding.digests}}
     if path.suffix == ".json":
-        read_bound_json(dict[str, Any], path, run.digests)
+        read_bound_json(dict[str, Any], path, wanted)
     else:
-        read_bound_arrays(path, (), run.digests)
+        read_bound_arrays(path, (), wanted)
     return "belongs to this run and is as it was written."
 
 
