@@ -47,12 +47,14 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'Open site/index.html in a browser.'
 
-# Every package of the environment, its version, license and what it depends on, in the format of CycloneDX.
-sbom: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[sbom]'
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible --of JSON \
-		--output-file sbom.json $(BIN)/python
+# Every package of the environment, its version, license and what it depends on, in the format of CycloneDX. What writes
+# it has an environment of its own, and is no part of the bill.
+sbom: $(PACKAGE)
+	test -x .venv-sbom/bin/python || $(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom
+	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+		--of JSON --output-file sbom.json $(BIN)/python
 	@echo 'Wrote sbom.json.'
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-sbom .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
