@@ -1,6 +1,7 @@
 """What the documentation site needs besides its pages: the list of commands, a menu of what is there, doctests."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from griffe import Extension
@@ -8,11 +9,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 COMMANDS = "reference/commands.md"
+SECURITY = Path(__file__).parents[1] / "SECURITY.md"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page of all commands, written from their help; leave out of the menu what does not exist yet."""
+    """Add the page of all commands, written from their help, and SECURITY.md; leave missing pages out of the menu."""
     files.append(File.generated(config, COMMANDS, content=commands_page()))
+    files.append(File.generated(config, "security.md", content=SECURITY.read_text()))
     present = {file.src_uri for file in files}
     config.nav = _existing(config.nav, present)
     return files
