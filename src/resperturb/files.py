@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resperturb.errors import ResperturbError
+from resperturb.errors import ResperturbError, UsageError
 
 # Stands where a file's own checksum goes, while the checksum is computed.
 SEAL = "sha256:" + 64 * "0"
@@ -210,12 +210,31 @@ def parse_json(kind: type[T], content: bytes, path: Path, remedy: str = "make it
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(kind).validate_python(json.loads(content.decode()))
+        return TypeAdapter(kind).validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))[:100] or "the whole"
         raise ResperturbError(f"{path} is damaged or incomplete ({where}: {first['msg']}); {remedy}.") from error
+
+
+def parse_yaml(content: bytes | str, where: object) -> Any:
+    """Read YAML, of plain values only.
+
+    Args:
+        content: The text.
+        where: What it is, for the message.
+
+    Raises:
+        UsageError: It is no YAML.
+
+    >>> parse_yaml("epochs: 20", "run.yaml")
+    {'epochs': 20}
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(content.decode() if isinstance(content, bytes) else content)
     except RecursionError as error:
-        raise ResperturbError(f"{path} is nested too deeply; {remedy}.") from error
-    except ValueError as error:
-        raise ResperturbError(f"{path} is not JSON ({error}); {remedy}.") from error
+        raise UsageError(f"{where} is nested too deeply.") from error
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:  # the last of dates that are none
+        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())[:300]}.") from error

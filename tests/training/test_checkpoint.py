@@ -10,7 +10,9 @@ from safetensors.torch import save
 from torch import nn
 
 from resperturb.errors import ResperturbError
-from resperturb.training.checkpoint import Progress, read_checkpoint, save_checkpoint
+from resperturb.training.checkpoint import EpochMetrics, Progress, read_checkpoint, save_checkpoint
+
+HISTORY = [EpochMetrics(epoch, lr=0.1) for epoch in (1, 2, 3)]
 
 
 @pytest.fixture
@@ -19,7 +21,9 @@ def path(tmp_path: Path) -> Path:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    save_checkpoint(tmp_path / "checkpoint", model, optimizer, Progress(epoch=3, processes=[1]), "digest")
+    save_checkpoint(
+        tmp_path / "checkpoint", model, optimizer, Progress(epoch=3, history=HISTORY, processes=[1]), "digest"
+    )
     return tmp_path / "checkpoint"
 
 
@@ -48,7 +52,7 @@ def test_that_of_another_configuration_is_refused(path: Path) -> None:
 
 
 def test_those_of_older_versions_have_no_checksum(path: Path) -> None:
-    metadata = {"progress": json.dumps(asdict(Progress(epoch=2))), "digest": "digest"}
+    metadata = {"progress": json.dumps(asdict(Progress(epoch=2, history=HISTORY[:2]))), "digest": "digest"}
     path.write_bytes(save({"model.weight": torch.ones(1)}, metadata))
     found = read_checkpoint(path, "digest")
     assert found is not None

@@ -60,14 +60,14 @@ def arguments(texts: Sequence[str]) -> dict[str, Any]:
     >>> arguments(["width=64,act_layer=gelu", "pool=true"])
     {'width': 64, 'act_layer': 'gelu', 'pool': True}
     """
-    import yaml
+    from resperturb.files import parse_yaml
 
     found: dict[str, Any] = {}
     for part in ",".join(texts).split(","):
         key, equals, value = part.partition("=")
         if not key.strip() or not equals:
             raise UsageError(f"--model-args takes pairs such as width=64,pool=true; not {part!r}.")
-        found[key.strip()] = yaml.safe_load(value)
+        found[key.strip()] = parse_yaml(value, f"--model-args {part}")
     return found
 
 
@@ -293,16 +293,11 @@ def read_config(path: Path | None) -> dict[str, Any]:
     Raises:
         UsageError: If it cannot be read, or is not a mapping.
     """
-    import yaml
+    from resperturb.files import parse_yaml, read_bytes
 
     if path is None:
         return {}
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    content = parse_yaml(read_bytes(path), path)
     if not isinstance(content, dict):
         raise UsageError(f"{path} must hold settings by name, such as `epochs: 20`.")
     content.pop("schema", None), content.pop("resperturb", None)  # of the config.json of a run

@@ -3,12 +3,12 @@
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from resperturb.errors import UsageError
-from resperturb.files import read_bytes
+from resperturb.files import parse_yaml, read_bytes
 
 Area = Annotated[float, Field(ge=0.5, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -74,21 +74,12 @@ def read_policy(path: Path) -> Policy:
     Raises:
         UsageError: It is no YAML, or asks for something that is not known.
     """
+    return _parsed(read_bytes(path), str(path))
+
+
+def _parsed(text: bytes | str, where: str) -> Policy:
     try:
-        text = read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not text; write a policy with `resperturb gate --init`.") from error
-    return _parsed(text, str(path))
-
-
-def _parsed(text: str, where: str) -> Policy:
-    import yaml
-
-    try:
-        content: Any = yaml.safe_load(text)
-        policy = Policy.model_validate(content)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}.") from error
+        policy = Policy.model_validate(parse_yaml(text, where))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -17,6 +17,7 @@ from resperturb.files import SEAL, plain, read_bytes, seal_holds, sealed, write_
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 OLD_KEYS = {"progress", "digest"}
 
@@ -44,11 +45,11 @@ class Progress:
     what the training method proves for the steps so far.
     """
 
-    epoch: int = 0
-    step: int = 0
+    epoch: Count = 0
+    step: Count = 0
     loss_sum: float = 0.0
-    correct: int = 0
-    seen: int = 0
+    correct: Count = 0
+    seen: Count = 0
     seconds: float = 0.0
     history: list[EpochMetrics] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
@@ -123,6 +124,8 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
             raise ValueError("its checksum does not fit")
         tensors = load(content)
         progress = TypeAdapter(Progress).validate_json(metadata["progress"])  # ignores what older ones held besides
+        if len(progress.history) != progress.epoch:
+            raise ValueError("its epochs are not all there")
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ResperturbError(f"{path} is damaged ({error}); delete it to train this run from the start.") from error
     if metadata["digest"] != digest:
@@ -135,8 +138,8 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
 def _metadata(content: bytes) -> dict[str, str]:
     # safetensors reads the metadata of files only, and a file could change between two readings.
     length = int.from_bytes(content[:8], "little")
-    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-    return metadata
+    header = TypeAdapter(dict[str, dict[str, Any]]).validate_json(content[8 : 8 + length])
+    return TypeAdapter(dict[str, str]).validate_python(header["__metadata__"])
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

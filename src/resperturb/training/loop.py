@@ -193,7 +193,12 @@ def _begin(run: Run, steps: Steps, world: World) -> Progress:
 
     found = world.first(read)
     if isinstance(found, Checkpoint):
-        found.restore(steps.model, steps.optimizer)
+        try:
+            found.restore(steps.model, steps.optimizer)
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise ResperturbError(
+                f"{run.checkpoint_path} does not fit the network of this run; delete it to train from the start."
+            ) from error
         found = found.progress
     if world.size not in found.processes:
         found.processes.append(world.size)
