@@ -28,7 +28,7 @@ from resperturb.models.names import parse_name
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
-from resperturb.training.predict import predict
+from resperturb.training.predict import predict, require_noise
 from resperturb.training.run import Run
 
 _logger = logging.getLogger(__name__)
@@ -247,6 +247,8 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
     if kept is None:
         inputs, part, model = load_inputs(run.config.data), run.config.data.part, model_here(run)
         kept = {}
+        if _is_noisy(run.config):
+            require_noise(model, inputs.train.images, run.config.mean, run.config.std)
         rows = {"members": inputs.member_indices(part), "nonmembers": out_indices(inputs, part)}
         for index, (name, chosen) in enumerate(rows.items()):
             logits = predict(
