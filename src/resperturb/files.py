@@ -7,9 +7,10 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,12 +96,18 @@ def read_bytes(path: Path) -> bytes:
     ...
     resperturb.errors.ResperturbError: cannot read /dev/zero: it is not a regular file.
     """
+    with _regular(path) as file:
+        return file.read()
+
+
+@contextmanager
+def _regular(path: Path) -> Iterator[BufferedReader]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise ResperturbError(f"cannot read {path}: it is not a regular file.")
-            return file.read()
+            yield file
     except (OSError, MemoryError) as error:
         raise ResperturbError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
 
@@ -120,11 +127,8 @@ def digest_of(path: Path) -> str:
     Raises:
         ResperturbError: It cannot be read.
     """
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ResperturbError(f"cannot read {path}: {error.strerror or error}.") from error
+    with _regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sealed(content: bytes) -> bytes:

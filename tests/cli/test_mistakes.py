@@ -272,9 +272,10 @@ def unfinished(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_pipes_are_not_waited_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / "result.json").unlink()
-    os.mkfifo(run / "result.json")
-    is_a_mistake(resperturb(capsys, "compare", run))
+    for name in ("metrics.jsonl", "model.safetensors", "result.json"):
+        (run / name).unlink()
+        os.mkfifo(run / name)
+        is_a_mistake(resperturb(capsys, "compare", run))
     os.mkfifo(run.parent / "pipe")
     is_a_mistake(resperturb(capsys, "verify", run.parent / "pipe"))
 

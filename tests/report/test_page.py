@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from resperturb.audits import kept_attacks, read_audit
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.report.collect import ReportedModel
+from resperturb.report.collect import ReportedModel, open_models
 from resperturb.report.page import render, write_report
 from resperturb.training.run import Run
 
@@ -155,8 +156,6 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
 def test_an_audit_or_an_attack_of_another_run_is_refused_by_name(
     audited_run: Run, bare_run: Run, noisy_run: Run, tmp_path: Path
 ) -> None:
-    import shutil
-
     shutil.copy(noisy_run.path / "audit.json", bare_run.path / "audit.json")
     with pytest.raises(ResperturbError, match=r"audit\.json belongs to another run"):
         render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
@@ -268,9 +267,15 @@ def test_report_and_compare_from_the_command_line(attacked_run: Run, tmp_path: P
     assert isinstance(nothing.exception, UsageError)
 
 
-def copied(run: Run, folder: Path) -> Run:
-    import shutil
+def test_runs_of_one_name_are_numbered_and_no_path_is_told(private_run: Run, tmp_path: Path) -> None:
+    other = copied(private_run, tmp_path)
+    shutil.copytree(other.path, tmp_path / "beside" / "copy")
+    models = open_models([other.path, tmp_path / "beside" / "copy"])
+    assert [model.name for model in models] == ["copy (1)", "copy (2)"]
+    assert str(tmp_path) not in render(models, "A report")
 
+
+def copied(run: Run, folder: Path) -> Run:
     shutil.copytree(run.path, folder / "copy")
     return dataclasses.replace(run, path=folder / "copy")
 

@@ -1,6 +1,7 @@
 """What can be checked about a run is checked, and what cannot is said."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -130,8 +131,10 @@ def test_a_damaged_run_is_not_signed(run: Run, key: Path) -> None:
 
 
 def test_what_is_no_key_cannot_sign(run: Run) -> None:
-    with pytest.raises(UsageError, match="give a private key of OpenSSH"):
-        sign_run(run.path, run.metrics_path)
+    os.mkfifo(run.path.parent / "pipe")
+    for key in (run.metrics_path, run.path.parent / "pipe", run.path / "nothing"):
+        with pytest.raises(UsageError, match="give a private key of OpenSSH"):
+            sign_run(run.path, key)
     assert not (run.path / "manifest.json").exists()
 
 

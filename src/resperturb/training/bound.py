@@ -126,7 +126,7 @@ def _read_arrays(path: Path, remedy: str) -> tuple[dict[str, Array], Binding]:
         with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except DAMAGED_ARCHIVE as error:
-        raise ResperturbError(f"{path} is damaged ({error}); {remedy}.") from error
+        raise ResperturbError(f"{path} is damaged ({str(error)[:200]}); {remedy}.") from error
     except (TypeError, AttributeError) as error:  # a file of one array is no archive
         raise ResperturbError(f"{path} is no npz archive; {remedy}.") from error
     said = arrays.pop(_BINDING, np.array("{}"))
