@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from resperturb.data import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models import build
+from resperturb.perturbation import Additive, Multiplicative, Strategy, perturb
 from resperturb.training import (
     Dpsgd,
     DpsgdSteps,
@@ -47,21 +48,44 @@ SECONDS_A_ROUND = 1.0
 FEWEST_STEPS, MOST_STEPS = 2, 12
 # Fewer do not give an interval of 95% for a median.
 FEWEST_ROUNDS = 6
-# What we want to reach; None where the number is only to be known.
-TARGETS: dict[str, float | None] = {
-    "trainer_over_plain": 1.02,
-    "additive_over_plain": 1.05,
-    "multiplicative_over_plain": 1.05,
-    "en5_over_5_singles": 0.95,
-    "dpsgd_over_plain": 2.00,
-    "opacus_over_plain": None,
-    "prediction_additive_over_plain": 1.10,
+
+
+class Ratio(NamedTuple):
+    """The cost of ``way`` over ``times`` that of ``base``, a label, and the target, if there is one.
+
+    The bases ``plain`` and ``prediction_plain`` are the fastest of the loops by hand.
+    """
+
+    label: str
+    way: str
+    base: str
+    target: float | None
+    times: int = 1
+
+
+RATIOS: dict[str, Ratio] = {
+    "trainer_over_plain": Ratio("the trainer without noise / plain", "trainer", "plain", 1.02),
+    "additive_over_plain": Ratio("additive / plain", "additive", "plain", 1.05),
+    "multiplicative_over_plain": Ratio("multiplicative / plain", "multiplicative", "plain", 1.05),
+    "additive_by_hand_over_plain": Ratio("additive by hand / plain", "additive_by_hand", "plain", 1.05),
+    "multiplicative_by_hand_over_plain": Ratio(
+        "multiplicative by hand / plain", "multiplicative_by_hand", "plain", 1.05
+    ),
+    "en5_over_5_singles": Ratio("En5 / five single networks", "en5", "additive", 0.95, times=5),
+    "dpsgd_over_plain": Ratio("DP-SGD / plain", "dpsgd", "plain", 2.00),
+    "opacus_over_plain": Ratio("DP-SGD by Opacus alone / plain", "opacus", "plain", None),
+    "prediction_additive_over_plain": Ratio(
+        "prediction, additive / plain", "prediction_additive", "prediction_plain", 1.10
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A network on batches of images, and how many it predicts. ``compiled`` allows ``torch.compile``."""
+    """A network on batches of images, and how many it predicts. ``compiled`` allows ``torch.compile``.
+
+    ``ways`` are the ways that are measured; left empty, all of them.
+    """
 
     model: str = "resnet8"
     batch_size: int = 128
@@ -70,6 +94,7 @@ class Setting:
     compiled: bool = True
     predicted: int = 512
     draws: int = 1
+    ways: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,10 +124,12 @@ def _images(setting: Setting, records: int) -> ImageSet:
     )
 
 
-def _by_hand(setting: Setting, kind: str) -> tuple[nn.Module, Tensor, Tensor]:
+def _by_hand(setting: Setting, kind: str, noise: Strategy | None = None) -> tuple[nn.Module, Tensor, Tensor]:
     """A network and its data as a person would write it: floats, normalised beforehand."""
     torch.manual_seed(0)
     model = build(setting.model, num_classes=CLASSES)
+    if noise is not None:
+        perturb(model, noise)
     images = _images(setting, 4 * setting.batch_size)
     floats = normalize(images.images[:], 0.5, 0.25)
     if kind != "eager":
@@ -113,8 +140,8 @@ def _by_hand(setting: Setting, kind: str) -> tuple[nn.Module, Tensor, Tensor]:
     return model, floats, images.labels
 
 
-def _plain(setting: Setting, kind: str) -> Work:
-    model, images, labels = _by_hand(setting, kind)
+def _plain(setting: Setting, kind: str, noise: Strategy | None = None) -> Work:
+    model, images, labels = _by_hand(setting, kind, noise)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
     def step() -> None:
@@ -138,6 +165,10 @@ def _plain_prediction(setting: Setting, kind: str) -> Work:
                 model(batch)
 
     return Work(step, model)
+
+
+def _noisy(setting: Setting, noise: Strategy) -> Work:
+    return _plain(setting, "compiled" if setting.compiled else "channels_last", noise)
 
 
 def _trainer(setting: Setting, **changes: Any) -> Work:
@@ -202,14 +233,16 @@ def _prediction(setting: Setting, **changes: Any) -> Work:
     return Work(lambda: predict(model, images.images, **options, compiled=setting.compiled), model)
 
 
-_ADDITIVE = {"perturbation": {"name": "additive", "gamma": 0.5}}
-_MULTIPLICATIVE = {"perturbation": {"name": "multiplicative", "gamma": 0.5}}
+_ADDITIVE = {"perturbation": Additive(0.5)}
+_MULTIPLICATIVE = {"perturbation": Multiplicative(0.5)}
 
 # Each way by the name it has in the results, with a label for people.
 WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
     "plain_eager": ("by hand", lambda s: _plain(s, "eager")),
     "plain_channels_last": ("by hand, channels last", lambda s: _plain(s, "channels_last")),
     "plain_compiled": ("by hand, and compiled", lambda s: _plain(s, "compiled")),
+    "additive_by_hand": ("by hand, additive", lambda s: _noisy(s, Additive(0.5))),
+    "multiplicative_by_hand": ("by hand, multiplicative", lambda s: _noisy(s, Multiplicative(0.5))),
     "trainer": ("resperturb, no noise", lambda s: _trainer(s)),
     "additive": ("resperturb, additive", lambda s: _trainer(s, **_ADDITIVE)),
     "multiplicative": ("resperturb, multiplicative", lambda s: _trainer(s, **_MULTIPLICATIVE)),
@@ -236,7 +269,8 @@ def ways_of(setting: Setting) -> list[str]:
     >>> "plain_compiled" in ways_of(Setting()), "plain_compiled" in ways_of(Setting(compiled=False))
     (True, False)
     """
-    return [name for name in WAYS if setting.compiled or not name.endswith("_compiled")]
+    wanted = setting.ways or tuple(WAYS)
+    return [name for name in WAYS if name in wanted and (setting.compiled or not name.endswith("_compiled"))]
 
 
 def run_bench(
@@ -272,7 +306,7 @@ def run_bench(
     return {
         "ratios": networks[0]["ratios"],
         "memory_ratios": networks[0]["memory_ratios"],
-        "targets": {name: target for name, target in TARGETS.items() if target is not None},
+        "targets": {name: ratio.target for name, ratio in RATIOS.items() if ratio.target is not None},
         "networks": networks,
         "growth": grown,
         "environment": {
@@ -299,22 +333,22 @@ def _measure_network(
 ) -> dict[str, Any]:
     times, peaks = measure(setting, rounds, seconds, memory, on_update)
     found: dict[str, Any] = {**asdict(setting), "rounds": len(next(iter(times.values())))}
+    bases: dict[str, str] = {}
     for clock, prefix in (("wall", ""), ("cpu", "cpu_")):
         taken = {name: [getattr(one, clock) for one in values] for name, values in times.items()}
         medians = {name: statistics.median(values) for name, values in taken.items()}
-        if clock == "wall":
-            found["plain"] = fastest(medians, "plain_")
-            found["prediction_plain"] = fastest(medians, "prediction_plain_")
-        names = found["plain"], found["prediction_plain"]
+        bases = bases or plain_ways(medians)
         turns = [{name: values[turn] for name, values in taken.items()} for turn in range(found["rounds"])]
-        per_turn = [ratios(turn, *names) for turn in turns]
+        per_turn = [ratios(turn, bases) for turn in turns]
         found[f"{prefix}milliseconds"] = {name: 1000 * value for name, value in medians.items()}
-        found[f"{prefix}ratios"] = {name: statistics.median(turn[name] for turn in per_turn) for name in TARGETS}
-        found[f"{prefix}ratios_of_medians"] = ratios(medians, *names)
-        found[f"{prefix}intervals"] = {name: median_interval([turn[name] for turn in per_turn]) for name in TARGETS}
+        found[f"{prefix}ratios"] = {name: statistics.median(turn[name] for turn in per_turn) for name in per_turn[0]}
+        found[f"{prefix}ratios_of_medians"] = ratios(medians, bases)
+        found[f"{prefix}intervals"] = {
+            name: median_interval([turn[name] for turn in per_turn]) for name in per_turn[0]
+        }
     found["megabytes"] = {name: value / 1e6 for name, value in peaks.items()}
-    found["memory_ratios"] = ratios(peaks, found["plain"], found["prediction_plain"]) if peaks else {}
-    return found
+    found["memory_ratios"] = ratios(peaks, bases) if peaks else {}
+    return {**found, **bases}
 
 
 def measure(
@@ -402,35 +436,38 @@ def steps_a_round(seconds: float) -> int:
     return max(FEWEST_STEPS, min(MOST_STEPS, round(SECONDS_A_ROUND / seconds)))
 
 
-def ratios(costs: Mapping[str, float], plain: str | None = None, prediction: str | None = None) -> dict[str, float]:
-    """Put the costs in relation; ``plain`` and ``prediction`` name the loops by hand, otherwise the cheapest.
+def ratios(costs: Mapping[str, float], bases: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Put the costs in relation; ratios of ways that were not measured are left out.
+
+    Args:
+        costs: What each way costs.
+        bases: Which loops by hand are ``plain`` and ``prediction_plain``; left out, the cheapest.
+
+    Returns:
+        The ratios by their names.
 
     >>> costs = dict.fromkeys(WAYS, 1.0) | {"additive": 1.2, "dpsgd": 1.5, "opacus": 2.5, "en5": 6.0}
-    >>> {name: round(value, 3) for name, value in ratios(costs).items()}
-    {'trainer_over_plain': 1.0, 'additive_over_plain': 1.2, 'multiplicative_over_plain': 1.0,
-     'en5_over_5_singles': 1.0, 'dpsgd_over_plain': 1.5, 'opacus_over_plain': 2.5,
-     'prediction_additive_over_plain': 1.0}
+    >>> {name: round(value, 3) for name, value in ratios(costs).items() if value != 1}
+    {'additive_over_plain': 1.2, 'dpsgd_over_plain': 1.5, 'opacus_over_plain': 2.5}
+    >>> ratios({"plain_eager": 2.0, "additive": 3.0})
+    {'additive_over_plain': 1.5}
     """
-    base = costs[plain or fastest(costs, "plain_")]
-    answer = costs[prediction or fastest(costs, "prediction_plain_")]
+    names = bases or plain_ways(costs)
     return {
-        "trainer_over_plain": costs["trainer"] / base,
-        "additive_over_plain": costs["additive"] / base,
-        "multiplicative_over_plain": costs["multiplicative"] / base,
-        "en5_over_5_singles": costs["en5"] / (5 * costs["additive"]),
-        "dpsgd_over_plain": costs["dpsgd"] / base,
-        "opacus_over_plain": costs["opacus"] / base,
-        "prediction_additive_over_plain": costs["prediction_additive"] / answer,
+        name: costs[ratio.way] / (ratio.times * costs[names.get(ratio.base, ratio.base)])
+        for name, ratio in RATIOS.items()
+        if ratio.way in costs
     }
 
 
-def fastest(costs: Mapping[str, float], prefix: str) -> str:
-    """Name the cheapest of those that begin with ``prefix``.
+def plain_ways(costs: Mapping[str, float]) -> dict[str, str]:
+    """Name the cheapest loop by hand, of training and of prediction, among those that were measured.
 
-    >>> fastest({"plain_eager": 2.0, "plain_compiled": 1.0, "trainer": 0.5}, "plain_")
-    'plain_compiled'
+    >>> plain_ways({"plain_eager": 2.0, "plain_compiled": 1.0, "trainer": 0.5})
+    {'plain': 'plain_compiled'}
     """
-    return min((name for name in costs if name.startswith(prefix)), key=lambda name: costs[name])
+    found = {base: [way for way in costs if way.startswith(f"{base}_")] for base in ("plain", "prediction_plain")}
+    return {base: min(ways, key=lambda way: costs[way]) for base, ways in found.items() if ways}
 
 
 def peak_memory(work: Work) -> int:

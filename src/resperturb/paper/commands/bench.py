@@ -16,16 +16,6 @@ Compiles a dozen networks first and takes ten minutes in all; nothing else shoul
 Example: `resperturb bench --model resnet8 --figure docs/images/speed`
 """
 
-RATIOS = {
-    "trainer_over_plain": "the trainer without noise / plain",
-    "additive_over_plain": "additive / plain",
-    "multiplicative_over_plain": "multiplicative / plain",
-    "en5_over_5_singles": "En5 / five single networks",
-    "dpsgd_over_plain": "DP-SGD / plain",
-    "opacus_over_plain": "DP-SGD by Opacus alone / plain",
-    "prediction_additive_over_plain": "prediction, additive / plain",
-}
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -125,17 +115,17 @@ def _show(console: Any, result: dict[str, Any]) -> None:
 def _ratio_table(network: dict[str, Any], targets: dict[str, float]) -> Any:
     from rich.table import Table
 
-    from resperturb.paper.bench import verdict
+    from resperturb.paper.bench import RATIOS, verdict
 
     table = Table()
     table.add_column("ratio")
     for heading in ("time", "95% interval", "CPU time", "95% interval", "target", "memory"):
         table.add_column(heading, justify="right")
-    for name, label in RATIOS.items():
+    for name in network["ratios"]:
         target = targets.get(name)
         memory = network["memory_ratios"].get(name)
         table.add_row(
-            label,
+            RATIOS[name].label,
             f"{network['ratios'][name]:.3f}",
             _interval(network["intervals"][name]),
             f"{network['cpu_ratios'][name]:.3f}",
