@@ -46,9 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, ratio in network["ratios"].items():
             target, interval = RATIOS[name].target, network["intervals"][name]
             judged = "" if target is None else f"{target:.2f} {verdict(interval, target)}"
-            print(
-                f"  {RATIOS[name].label}: {ratio:.3f} {interval} {judged}, memory {network['memory_ratios'][name]:.2f}"
-            )
+            memory = network["memory_ratios"][name]
+            print(f"  {RATIOS[name].label}: {ratio:.3f} {interval} {judged}, memory {memory:.2f}")
 
 
 if __name__ == "__main__":
