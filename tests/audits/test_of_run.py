@@ -72,7 +72,6 @@ def test_it_is_kept_in_the_run_with_the_scores_of_fixed_attacks(audited: tuple[R
     assert set(kept) == {one.full_name for one in found.fixed}
     one = kept["rmia-online, noise off"]
     assert auc(one.scores.members, one.scores.nonmembers) == one.result.auc
-    assert one.digests == run.digests
 
 
 def test_bounds_are_corrected_and_stand_beside_the_proof(audited: tuple[Run, AuditResult]) -> None:

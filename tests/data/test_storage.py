@@ -177,7 +177,12 @@ def test_an_error_while_decoding_leaves_nothing(tmp_path, cache):
     assert kept(cache) == []
 
 
-LOAD = "import sys; from resperturb.data import load_pair; load_pair(sys.argv[1], data_in='disk')"
+LOAD = """
+import logging, sys
+logging.basicConfig(level=logging.INFO)
+from resperturb.data import load_pair
+load_pair(sys.argv[1], data_in='disk')
+"""
 
 
 def test_a_killed_process_leaves_no_half_of_a_file(tmp_path, cache):
@@ -218,7 +223,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_decoded(tmp_path
 def test_a_disk_that_fills_up_is_a_message_not_a_crash(tmp_path, cache):
     file = table(tmp_path / "a.parquet", list(pictures(60, 64, 64, 3)))
     # A file may not grow beyond 100 kB: the same to the program as a disk without room.
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); {LOAD}"
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n{LOAD}"
     done = subprocess.run([sys.executable, "-c", limited, str(file)], capture_output=True, text=True)
     assert done.returncode == 1
     assert re.search(r"ResperturbError: The decoded images cannot be kept in .*RESPERTURB_CACHE", done.stderr)
