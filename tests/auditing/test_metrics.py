@@ -2,17 +2,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from resperturb.auditing import (
+    attack_metrics,
     auc,
-    auc_interval,
     balanced_accuracy,
     binomial_interval,
     precision_recall,
     roc_curve,
-    tpr_at_fpr,
 )
 from resperturb.errors import UsageError
 
@@ -45,35 +43,28 @@ def test_the_roc_curve_holds_the_rates_of_every_threshold(members, nonmembers):
 
 
 @given(tied_scores, tied_scores, st.sampled_from([0.0, 0.1, 0.29, 0.5, 1.0]))
-def test_tpr_at_fpr_is_the_best_that_any_threshold_allows(members, nonmembers, rate):
-    [found] = tpr_at_fpr(members, nonmembers, [rate], resamples=2)
+def test_the_true_positive_rate_is_the_best_that_any_threshold_allows(members, nonmembers, rate):
+    [found] = attack_metrics(members, nonmembers, rates=[rate]).tpr_at_fpr
     curve = roc_curve(members, nonmembers)
     assert found.tpr == curve.tpr[curve.fpr <= rate + 1e-12].max()
-    if found.threshold is None:
-        assert found.true_positives == found.false_positives == 0
-    else:
-        assert found.true_positives == sum(m >= found.threshold for m in members)
-        assert found.false_positives == sum(n >= found.threshold for n in nonmembers)
 
 
 def test_a_rate_that_is_a_whole_number_of_records_allows_that_many():
-    # 0.29 * 100 is a little below 29 in floating point.
-    [found] = tpr_at_fpr(np.full(10, 50.0), np.arange(100), [0.29], resamples=2)
-    assert found.false_positives == 29
+    # 0.29 * 100 is a little below 29 in floating point, and 29 non-members score 71 or more.
+    [found] = attack_metrics(np.full(10, 71.0), np.arange(100.0), rates=[0.29]).tpr_at_fpr
+    assert found.tpr == 1
 
 
 def test_constant_scores_show_nothing():
-    found = tpr_at_fpr([1.0] * 5, [1.0] * 9)
-    assert [at.tpr for at in found] == [0, 0, 0, 0]
-    assert [at.threshold for at in found] == [None] * 4
-    assert auc([1.0] * 5, [1.0] * 9) == balanced_accuracy([1.0] * 5, [1.0] * 9) == 0.5
+    found = attack_metrics([1.0] * 5, [1.0] * 9)
+    assert [(at.tpr, at.tied) for at in found.tpr_at_fpr] == [(0, True)] * 4
+    assert found.auc == found.balanced_accuracy == 0.5
 
 
 def test_one_record_on_each_side_is_enough():
-    [at_zero, *_] = tpr_at_fpr([2.0], [1.0])
+    [at_zero, *_] = attack_metrics([2.0], [1.0]).tpr_at_fpr
     assert at_zero.tpr == 1
-    assert at_zero.clopper_pearson.low == pytest.approx(0.025)
-    assert auc_interval([2.0], [1.0]) == (1.0, 1.0)
+    assert at_zero.interval.low == pytest.approx(0.025)
 
 
 @given(tied_scores, tied_scores)
@@ -99,42 +90,20 @@ def test_the_binomial_interval_covers_at_least_as_often_as_it_says():
         assert covered >= 0.9 * 2000 - 3 * np.sqrt(2000 * 0.09)
 
 
-def test_the_bootstrap_covers_the_auc_and_the_true_positive_rate_about_as_often_as_it_says():
-    rng = np.random.default_rng(2)
-    true_auc, true_tpr = norm.cdf(1 / np.sqrt(2)), norm.sf(norm.isf(0.1) - 1)
-    hits = np.zeros(2)
-    for trial in range(80):
-        members, nonmembers = rng.normal(1, 1, 150), rng.normal(0, 1, 150)
-        ends = auc_interval(members, nonmembers, confidence=0.9, resamples=100, seed=trial)
-        [at] = tpr_at_fpr(members, nonmembers, [0.1], confidence=0.9, resamples=100, seed=trial)
-        hits += [ends.low <= true_auc <= ends.high, at.bootstrap.low <= true_tpr <= at.bootstrap.high]
-    # Three standard errors of 80 trials are 0.10; the bootstrap itself is off by a few hundredths.
-    assert np.all(np.abs(hits / 80 - 0.9) < 0.14)
-
-
-def test_the_bootstrap_repeats_with_its_seed_and_changes_with_it():
-    rng = np.random.default_rng(3)
-    members, nonmembers = rng.normal(1, 1, 50), rng.normal(0, 1, 60)
-    first, again, other = (auc_interval(members, nonmembers, seed=seed, resamples=50) for seed in (1, 1, 2))
-    assert first == again != other
-
-
 def test_more_confidence_gives_a_wider_interval():
     rng = np.random.default_rng(4)
     members, nonmembers = rng.normal(1, 1, 50), rng.normal(0, 1, 60)
-    narrow, wide = (auc_interval(members, nonmembers, confidence=c) for c in (0.5, 0.99))
+    narrow, wide = (attack_metrics(members, nonmembers, confidence=c).auc_interval for c in (0.5, 0.99))
     assert wide.low < narrow.low < auc(members, nonmembers) < narrow.high < wide.high
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"rates": [1.5]}, {"rates": [-0.1]}, {"confidence": 1.0}, {"confidence": 0}, {"resamples": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"rates": [1.5]}, {"rates": [-0.1]}, {"confidence": 1.0}, {"confidence": 0}])
 def test_impossible_requests_are_refused(wrong):
     with pytest.raises(UsageError):
-        tpr_at_fpr([1.0], [0.0], **wrong)
+        attack_metrics([1.0], [0.0], **wrong)
 
 
-@pytest.mark.parametrize("metric", [auc, roc_curve, balanced_accuracy, tpr_at_fpr, auc_interval])
+@pytest.mark.parametrize("metric", [auc, roc_curve, balanced_accuracy, attack_metrics])
 def test_every_metric_refuses_nan(metric):
     with pytest.raises(UsageError, match="nonmembers: 1 of 2"):
         metric([1.0], [0.0, np.nan])

@@ -9,14 +9,11 @@ from resperturb.auditing.bounds import clopper_pearson, gdp, jagielski
 from resperturb.auditing.intervals import Interval, binomial_interval
 from resperturb.auditing.metrics import (
     RocCurve,
-    TprAtFpr,
     auc,
-    auc_interval,
     balanced_accuracy,
     precision_recall,
     roc_curve,
     roc_points,
-    tpr_at_fpr,
 )
 from resperturb.auditing.one_run import one_run, one_run_fdp
 from resperturb.auditing.result import Guesses, LowerBound
@@ -37,11 +34,9 @@ __all__ = [
     "RocCurve",
     "ScoreAudit",
     "Split",
-    "TprAtFpr",
     "TruePositiveRate",
     "attack_metrics",
     "auc",
-    "auc_interval",
     "audit_scores",
     "balanced_accuracy",
     "bayesian",
@@ -57,5 +52,4 @@ __all__ = [
     "read_scores",
     "roc_curve",
     "roc_points",
-    "tpr_at_fpr",
 ]

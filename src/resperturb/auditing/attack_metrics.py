@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 from resperturb.auditing.intervals import Interval, binomial_interval
 from resperturb.auditing.metrics import FALSE_POSITIVE_RATES, auc, balanced_accuracy, can_be_seen, roc_curve
 from resperturb.auditing.scores import Scores, check_probability, check_scores
+from resperturb.errors import UsageError
 
 Groups = NDArray[np.generic]
 
@@ -92,7 +93,7 @@ def attack_metrics(
         All metrics.
 
     Raises:
-        UsageError: A score is NaN, or one of the two sides is empty.
+        UsageError: A score is NaN, one of the two sides is empty, or a rate is none.
 
     >>> found = attack_metrics([2, 3, 4], [1, 2, 0])
     >>> round(found.auc, 3), found.members, found.at_fpr(0.0).tpr
@@ -131,6 +132,8 @@ def _rates(ins: Scores, outs: Scores, rates: Sequence[float], confidence: float)
     highest = max(ins.max(), outs.max())
     found = []
     for rate in rates:
+        if not 0 <= rate <= 1:
+            raise UsageError(f"a false positive rate must lie between 0 and 1, not {rate:g}.")
         # 0.29 * 100 is 28.999999999999996: the user meant 29.
         last = int(np.searchsorted(curve.fpr * outs.size, np.floor(rate * outs.size + 1e-9) + 0.5)) - 1
         hits = round(float(curve.tpr[last]) * ins.size)

@@ -5,14 +5,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
 from resperturb.auditing.bayes import bayesian
 from resperturb.auditing.bounds import clopper_pearson, gdp
-from resperturb.auditing.intervals import Interval
-from resperturb.auditing.metrics import TprAtFpr, auc, auc_interval, balanced_accuracy, tpr_at_fpr
 from resperturb.auditing.one_run import one_run, one_run_fdp
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import check_probability, check_scores
 from resperturb.auditing.thresholds import Split
+from resperturb.files import plain
 
 CAVEATS = (
     "An epsilon of 0 means that this attack showed nothing; it does not mean that nothing leaks.",
@@ -31,14 +31,9 @@ class ScoreAudit:
     A bound is None where it is not defined: the Gaussian one at delta 0.
     """
 
-    members: int
-    nonmembers: int
+    metrics: AttackMetrics
     delta: float
     confidence: float
-    auc: float
-    auc_interval: Interval
-    balanced_accuracy: float
-    tpr_at_fpr: tuple[TprAtFpr, ...]
     bounds: dict[str, LowerBound | None]
     recommended: str
 
@@ -58,7 +53,7 @@ class ScoreAudit:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Say what a reader must know before quoting a number."""
-        if self.auc_interval.high < 0.5:
+        if self.metrics.auc_interval.high < 0.5:
             reversed_scores = "Members score lower than non-members: were losses given without negating them?"
             return (reversed_scores, *CAVEATS)
         return CAVEATS
@@ -67,11 +62,7 @@ class ScoreAudit:
         """Return the whole audit, ready for JSON."""
         recommended = self.bounds[self.recommended]
         return {
-            "auc": self.auc,
-            "auc_interval": list(self.auc_interval),
-            "balanced_accuracy": self.balanced_accuracy,
-            "tpr_at_fpr": {f"{found.fpr:g}": found.tpr for found in self.tpr_at_fpr},
-            "tpr_at_fpr_details": {f"{found.fpr:g}": found.to_dict() for found in self.tpr_at_fpr},
+            **plain(self.metrics),
             "epsilon_lower": {name: bound and bound.epsilon for name, bound in self.bounds.items()},
             "recommended": {
                 "method": self.recommended,
@@ -80,7 +71,6 @@ class ScoreAudit:
             },
             "delta": self.delta,
             "confidence": self.confidence,
-            "sizes": {"members": self.members, "nonmembers": self.nonmembers},
             "bounds": {name: bound and bound.to_dict() for name, bound in self.bounds.items()},
             "caveats": list(self.caveats),
         }
@@ -93,26 +83,20 @@ def audit_scores(
     delta: float = 1e-5,
     confidence: float = 0.95,
     one_run_design: bool = False,
-    resamples: int = 1000,
     seed: int = 0,
 ) -> ScoreAudit:
     """Compute all metrics and bounds. ``one_run_design`` recommends the one-run bound; say so before looking.
 
     >>> audit = audit_scores([3.0] * 40, [1.0] * 40)
-    >>> audit.auc, audit.recommended, round(audit.bounds["clopper_pearson"].epsilon, 2)
+    >>> audit.metrics.auc, audit.recommended, round(audit.bounds["clopper_pearson"].epsilon, 2)
     (1.0, 'clopper_pearson', 2.75)
     """
     ins, outs = check_scores(members, nonmembers)
     check_probability("delta", delta, zero=True)
     return ScoreAudit(
-        members=ins.size,
-        nonmembers=outs.size,
+        metrics=attack_metrics(ins, outs, confidence=confidence),
         delta=delta,
         confidence=confidence,
-        auc=auc(ins, outs),
-        auc_interval=auc_interval(ins, outs, confidence=confidence, resamples=resamples, seed=seed),
-        balanced_accuracy=balanced_accuracy(ins, outs),
-        tpr_at_fpr=tuple(tpr_at_fpr(ins, outs, confidence=confidence, resamples=resamples, seed=seed)),
         bounds={
             "clopper_pearson": clopper_pearson(ins, outs, delta=delta, confidence=confidence),
             "one_run": one_run(ins, outs, delta=delta, confidence=confidence),

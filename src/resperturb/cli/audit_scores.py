@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, emit, shown_rate
 
 if TYPE_CHECKING:
     from resperturb.auditing.summary import ScoreAudit
@@ -37,8 +37,7 @@ def audit_scores(
             help="The scores are canaries of one training, each put in by its own fair coin: recommend that bound.",
         ),
     ] = False,
-    resamples: Annotated[int, typer.Option(help="Redraws for the bootstrap intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap and the split.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the Bayesian bound's split.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an attack by its scores, and bound epsilon from below.
@@ -56,7 +55,6 @@ def audit_scores(
         delta=delta,
         confidence=confidence,
         one_run_design=one_run,
-        resamples=resamples,
         seed=seed,
     )
     emit(found.to_dict(), as_json, lambda console: _show(found, console))
@@ -65,17 +63,19 @@ def audit_scores(
 def _show(found: "ScoreAudit", console: Any) -> None:
     from rich.table import Table
 
-    sure = f"{100 * found.confidence:.6g}%"
+    metrics, sure = found.metrics, f"{100 * found.confidence:.6g}%"
     console.print(
-        f"{found.members} members, {found.nonmembers} non-members; delta {found.delta:g}, {sure} confidence"
+        f"{metrics.members} members, {metrics.nonmembers} non-members; delta {found.delta:g}, {sure} confidence"
     )
-    low, high = found.auc_interval
-    console.print(f"AUC {found.auc:.4f} ({low:.4f} to {high:.4f}), balanced accuracy {found.balanced_accuracy:.4f}\n")
+    low, high = metrics.auc_interval
+    console.print(
+        f"AUC {metrics.auc:.4f} ({low:.4f} to {high:.4f}), balanced accuracy {metrics.balanced_accuracy:.4f}\n"
+    )
 
-    rates = Table("false positive rate", "true positive rate", "Clopper-Pearson", "bootstrap", box=None)
-    for at in found.tpr_at_fpr:
-        intervals = (f"{ends.low:.4f} to {ends.high:.4f}" for ends in (at.clopper_pearson, at.bootstrap))
-        rates.add_row(f"{at.fpr:.1%}", f"{at.tpr:.4f}", *intervals)
+    rates = Table("false positive rate", "true positive rate", "Clopper-Pearson", box=None)
+    for at in metrics.tpr_at_fpr:
+        ends = f"{at.interval.low:.4f} to {at.interval.high:.4f}"
+        rates.add_row(f"{at.fpr:.1%}", shown_rate(metrics, at.fpr), ends)
     console.print(rates)
     console.print()
 
