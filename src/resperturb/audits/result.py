@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from resperturb.auditing.attack_metrics import AttackMetrics
+from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores
 from resperturb.errors import ResperturbError
@@ -230,6 +230,9 @@ def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditR
         folder: The folder of a run, or of an audit of somebody's own training.
         digests: Of the run that the audit must be about; any will do if None.
 
+    Returns:
+        The audit.
+
     Raises:
         ResperturbError: It is damaged, was changed, another version wrote it, or it is the audit of another run.
     """
@@ -257,10 +260,39 @@ class AttackScores:
 
 @dataclass(frozen=True, eq=False)
 class KeptAttack:
-    """An attack whose scores were kept beside its result."""
+    """An attack whose scores were kept beside its result, on the kind of candidate that it is judged by."""
 
     result: AttackResult
     scores: AttackScores
+
+    @property
+    def name(self) -> str:
+        """What the attack is called, with the answers it saw."""
+        return self.result.full_name
+
+    @property
+    def metrics(self) -> AttackMetrics:
+        """What it found."""
+        return self.result.metrics[self.candidates]
+
+    @property
+    def auc(self) -> float:
+        """The area under its ROC curve."""
+        return self.result.auc
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of the area."""
+        return self.result.auc_interval
+
+    @property
+    def candidates(self) -> str:
+        """The kind of its candidates: ``record`` or a kind of canary."""
+        return self.result.kind
+
+    def tpr(self, fpr: float) -> TruePositiveRate | None:
+        """What it finds at a false positive rate, if so small a rate can be seen among so many non-members."""
+        return self.metrics.at_fpr(fpr)
 
 
 @dataclass(frozen=True)
@@ -283,6 +315,9 @@ def kept_attacks(folder: Path, digests: Mapping[str, str] | None = None) -> list
     Args:
         folder: The folder of a run or of an audit.
         digests: Of the run that they must be attacks on; any will do if None.
+
+    Returns:
+        The attacks with their scores.
 
     Raises:
         ResperturbError: An attack is damaged, was changed, or is one on another run.

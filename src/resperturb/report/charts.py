@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resperturb.report.collect import Attack, ReportedModel
+from resperturb.audits import KeptAttack
+from resperturb.report.collect import ReportedModel
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
@@ -136,7 +137,7 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     )
 
 
-def attacked(runs: Sequence[ReportedModel]) -> list[tuple[int, ReportedModel, Attack]]:
+def attacked(runs: Sequence[ReportedModel]) -> list[tuple[int, ReportedModel, KeptAttack]]:
     """The runs that were attacked, with their place among all and the attack that found most."""
     return [(number, run, run.worst) for number, run in enumerate(runs) if run.worst is not None]
 

@@ -4,50 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate
 from resperturb.auditing.result import LowerBound
-from resperturb.audits import AttackResult, AttackScores, AuditResult, kept_attacks, read_audit
+from resperturb.audits import AttackResult, AuditResult, KeptAttack, kept_attacks, read_audit
 from resperturb.audits.result import AUDIT_FILE
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
 from resperturb.training.run import Run, open_run
-
-
-@dataclass(frozen=True, eq=False)
-class Attack:
-    """One attack whose scores were kept, on the kind of candidate that it is judged by."""
-
-    result: AttackResult
-    scores: AttackScores
-
-    @property
-    def name(self) -> str:
-        """What the attack is called, with the answers it saw."""
-        return self.result.full_name
-
-    @property
-    def metrics(self) -> AttackMetrics:
-        """What it found."""
-        return self.result.metrics[self.candidates]
-
-    @property
-    def auc(self) -> float:
-        """The area under its ROC curve."""
-        return self.result.auc
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The interval of the area."""
-        return self.result.auc_interval
-
-    @property
-    def candidates(self) -> str:
-        """The kind of its candidates: ``record`` or a kind of canary."""
-        return self.result.kind
-
-    def tpr(self, fpr: float) -> TruePositiveRate | None:
-        """What it finds at a false positive rate, if so small a rate can be seen among so many non-members."""
-        return self.metrics.at_fpr(fpr)
 
 
 @dataclass(frozen=True)
@@ -115,12 +77,12 @@ class ReportedModel:
         return self.train_accuracy - self.test_accuracy
 
     @cached_property
-    def attacks(self) -> list[Attack]:
+    def attacks(self) -> list[KeptAttack]:
         """The attacks whose scores were kept, the strongest first."""
-        return [Attack(kept.result, kept.scores) for kept in kept_attacks(self.folder, self._digests)]
+        return kept_attacks(self.folder, self._digests)
 
     @property
-    def worst(self) -> Attack | None:
+    def worst(self) -> KeptAttack | None:
         """The attack that found most."""
         return self.attacks[0] if self.attacks else None
 
@@ -181,7 +143,7 @@ class ReportedModel:
         """The candidates that its attacks are compared on: the records, or canaries where nothing else is known."""
         return "record" if self.worst is None else self.worst.candidates
 
-    def most_found(self, fpr: float) -> Attack | None:
+    def most_found(self, fpr: float) -> KeptAttack | None:
         """The attack with the largest true positive rate at a false positive rate."""
         able = [(point.tpr, attack.auc, attack) for attack in self.attacks if (point := attack.tpr(fpr)) is not None]
         return max(able, key=lambda found: found[:2], default=(0.0, 0.0, None))[2]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from resperturb.report.collect import Attack, ReportedModel
+from resperturb.audits import KeptAttack
+from resperturb.report.collect import ReportedModel
 
 MOST = 12
 
@@ -60,7 +61,7 @@ def exposed_records(run: ReportedModel, most: int = MOST) -> list[ExposedRecord]
     ]
 
 
-def _nonmembers_above(attack: Attack, place: int) -> int:
+def _nonmembers_above(attack: KeptAttack, place: int) -> int:
     return int(np.sum(attack.scores.nonmembers >= attack.scores.members[place]))
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from resperturb.auditing.attack_metrics import AttackMetrics
+from resperturb.audits import KeptAttack
 from resperturb.report import charts
 from resperturb.report.charts import Chart, attacked, colour, rounded, shown, symbol
-from resperturb.report.collect import Attack, ReportedModel
+from resperturb.report.collect import ReportedModel
 from resperturb.report.wording import whom
 
 AUC_TITLE = "attack AUC (0.5 is a coin toss)"
@@ -162,15 +163,15 @@ def leakage_over_gamma(runs: Sequence[ReportedModel]) -> Chart | None:
     )
 
 
-def _series(runs: Sequence[ReportedModel]) -> dict[str, list[tuple[ReportedModel, Attack]]]:
+def _series(runs: Sequence[ReportedModel]) -> dict[str, list[tuple[ReportedModel, KeptAttack]]]:
     """Runs that differ in the level of one kind of noise alone, those without noise among them, by name."""
-    alike: dict[str, list[tuple[ReportedModel, Attack]]] = {}
+    alike: dict[str, list[tuple[ReportedModel, KeptAttack]]] = {}
     for _, run, attack in attacked(runs):
         if run.run is None:
             continue
         rest = run.run.config.model_dump_json(exclude={"perturbation", "seed"})
         alike.setdefault(rest, []).append((run, attack))
-    found: dict[str, list[tuple[ReportedModel, Attack]]] = {}
+    found: dict[str, list[tuple[ReportedModel, KeptAttack]]] = {}
     for group in alike.values():
         for strategy in sorted({run.strategy for run, _ in group} - {"none"}):
             series = [pair for pair in group if pair[0].strategy in (strategy, "none")]

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from resperturb.auditing.attack_metrics import attack_metrics
 from resperturb.auditing.metrics import roc_curve, roc_points
+from resperturb.audits import KeptAttack
 from resperturb.report import charts
 from resperturb.report.charts import Chart, Option, Toggle, attacked, colour, rounded, shown
-from resperturb.report.collect import Attack, ReportedModel
+from resperturb.report.collect import ReportedModel
 
 # More curves than this are neither legible nor small.
 MOST_CURVES = 40
@@ -152,7 +153,7 @@ def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
     )
 
 
-def _band(number: int, attack: Attack) -> dict[str, Any]:
+def _band(number: int, attack: KeptAttack) -> dict[str, Any]:
     """The interval of the true positive rate at each false positive rate."""
     points = attack_metrics(attack.scores.members, attack.scores.nonmembers, rates=BAND_RATES).tpr_at_fpr
     lows, highs = [point.interval.low for point in points], [point.interval.high for point in points]
@@ -169,7 +170,7 @@ def _band(number: int, attack: Attack) -> dict[str, Any]:
     }
 
 
-def _curve(number: int, attack: Attack, name: str, style: dict[str, Any]) -> dict[str, Any]:
+def _curve(number: int, attack: KeptAttack, name: str, style: dict[str, Any]) -> dict[str, Any]:
     fpr, tpr = roc_points(attack.scores.members, attack.scores.nonmembers, most=200)
     return charts.line(_drawable(fpr), _drawable(tpr), name, {**style, "dash": charts.dash(number)})
 
@@ -189,7 +190,7 @@ def _axes(kind: str) -> dict[str, Any]:
     }
 
 
-def _over_thresholds(attack: Attack) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _over_thresholds(attack: KeptAttack) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Thresholds, at most 200 of them, with the precision and the recall at each."""
     curve = roc_curve(attack.scores.members, attack.scores.nonmembers)
     edges = _edges(attack)
@@ -200,7 +201,7 @@ def _over_thresholds(attack: Attack) -> tuple[NDArray[np.float64], NDArray[np.fl
     return curve.thresholds[chosen], recall / (recall + curve.fpr[chosen]), recall
 
 
-def _edges(attack: Attack) -> NDArray[np.float64]:
+def _edges(attack: KeptAttack) -> NDArray[np.float64]:
     """Steps over the range that all but a few scores lie in."""
     scores = np.concatenate([attack.scores.members, attack.scores.nonmembers])
     finite = scores[np.isfinite(scores)]
@@ -219,7 +220,7 @@ def _first_run_only(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [trace | {"visible": number < 2} for number, trace in enumerate(data)]
 
 
-def _run_toggle(found: Sequence[tuple[int, ReportedModel, Attack]]) -> tuple[Toggle, ...]:
+def _run_toggle(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> tuple[Toggle, ...]:
     """Buttons that show the two lines of one run at a time."""
     if len(found) < 2:
         return ()

@@ -10,7 +10,7 @@ from resperturb.errors import UsageError
 
 Kind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed", "budgets"]
 Size = Literal["table", "sweep", "choice"]
-Attack = Literal["paper", "adaptive", "audit"]
+AttackName = Literal["paper", "adaptive", "audit"]
 Metric = Literal["auc", "train_accuracy", "test_accuracy", "gap"]
 Topic = Literal["lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap"]
 TOPICS: tuple[Topic, ...] = ("lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap")
@@ -126,7 +126,7 @@ class Experiment:
     size: Size = "sweep"
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
-    attacks: tuple[Attack, ...] = ("paper",)
+    attacks: tuple[AttackName, ...] = ("paper",)
     answers: bool = False
     needs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class Experiment:
         return tuple(dict.fromkeys([*(cell.data for cell in self.cells), *self.needs]))
 
 
-TABLE_ATTACKS: tuple[Attack, ...] = ("paper", "adaptive", "audit")
+TABLE_ATTACKS: tuple[AttackName, ...] = ("paper", "adaptive", "audit")
 PLAIN = Variant()
 DPSGD = Variant(dpsgd=True)
 IDC_MULTIPLICATIVE_GAMMA = 1.0
