@@ -4,7 +4,7 @@ import inspect
 import itertools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
@@ -113,7 +113,7 @@ class Additive(Strategy):
 
     def probes(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[Probe]:
         """Measure the noise on the input of every network."""
-        return [InputProbe(network, self.input_std, source) for network in networks] if self.input_std else []
+        return [InputProbe(network, self.input_std) for network in networks] if self.input_std else []
 
     def guarantee(self, facts: TrainingFacts, delta: float) -> "Guarantee":
         """Bound what the weights tell by the noise on the inputs, which all else is computed from."""
@@ -156,8 +156,6 @@ class InputNoise:
     strategy: Additive
     source: NoiseSource
     parameters: tuple[str, ...]
-    seen: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
-    clipped: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Change the batch among the arguments."""
@@ -176,9 +174,6 @@ class InputNoise:
         if self.strategy.clip_radius is not None:
             norms = batch.flatten(1).float().norm(dim=1)
             factors = (self.strategy.clip_radius / norms).clamp(max=1.0)
-            if _counts(batch):
-                self.seen = self.seen + len(batch)
-                self.clipped = self.clipped + (factors < 1).sum().to(self.clipped.device)
             # Less by what rounding can add, so that the norm is within the radius in any precision.
             rounding = max(torch.finfo(batch.dtype).eps, 8 * torch.finfo(torch.float32).eps)
             factors = torch.where(factors < 1, factors * (1 - rounding), factors)
@@ -208,14 +203,6 @@ def _is_image_batch(value: Any) -> bool:
     if isinstance(value, fx.Proxy):
         return True
     return isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2
-
-
-def _counts(batch: Tensor) -> bool:
-    """Whether a batch is real: not one that an exporter, a tracer or vmap passes through."""
-    tracing = torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None
-    if tracing or not isinstance(batch, Tensor):
-        return False
-    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is None
 
 
 @dataclass
@@ -260,20 +247,12 @@ def first_layer(network: nn.Module) -> list[nn.Module]:
     return [layer for layer in itertools.islice(layers, 1) if layer is not network]
 
 
-def clipping_of(model: nn.Module) -> tuple[int, int]:
-    """Count how many inputs ``clip_radius`` shortened since the model was perturbed, and how many there were."""
-    hooks = [h for m in model.modules() for h in m._forward_pre_hooks.values() if isinstance(h, InputNoise)]
-    return sum(int(hook.clipped) for hook in hooks), sum(int(hook.seen) for hook in hooks)
-
-
 class InputProbe:
     """Takes the difference of what two calls with one batch let in, in units of the noise that should be there."""
 
-    def __init__(self, network: nn.Module, std: float, source: NoiseSource) -> None:
+    def __init__(self, network: nn.Module, std: float) -> None:
         self.where = "input"
         self.network, self.std = network, std
-        self.hooks: list[InputNoise] = _hooks(network, InputNoise, source)
-        self.counts = [(hook.seen, hook.clipped) for hook in self.hooks]
         self.inputs: list[Tensor] = []
         self.handle: RemovableHandle | None = None
 
@@ -288,11 +267,9 @@ class InputProbe:
         self.handle = self.network.register_forward_pre_hook(look, with_kwargs=True)
 
     def detach(self) -> None:
-        """Stop to look; the inputs of a measurement are not counted as clipped."""
+        """Stop to look."""
         if self.handle is not None:
             self.handle.remove()
-        for hook, (seen, clipped) in zip(self.hooks, self.counts, strict=True):
-            hook.seen, hook.clipped = seen, clipped
 
     def draws(self) -> list[Tensor]:
         """Return the differences of successive inputs, each of variance 1."""
