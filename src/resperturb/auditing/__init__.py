@@ -4,7 +4,7 @@ Higher scores mean *member* everywhere. Every lower bound states its delta, its 
 """
 
 from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate, attack_metrics
-from resperturb.auditing.bayes import bayesian, credible_interval
+from resperturb.auditing.bayes import bayesian
 from resperturb.auditing.bounds import clopper_pearson, gdp, jagielski
 from resperturb.auditing.intervals import Interval, binomial_interval
 from resperturb.auditing.metrics import (
@@ -43,7 +43,6 @@ __all__ = [
     "binomial_interval",
     "check_scores",
     "clopper_pearson",
-    "credible_interval",
     "gdp",
     "jagielski",
     "one_run",

@@ -9,13 +9,12 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv
 
 from resperturb.auditing.bounds import dp_epsilon, lower_bound
-from resperturb.auditing.intervals import Interval
 from resperturb.auditing.result import INDEPENDENT, SAME_POPULATION, LowerBound
 from resperturb.auditing.scores import check_probability, check_scores
-from resperturb.auditing.thresholds import DIRECTIONS, Confusion, Given, MultiSplit, Rates, Split, search
+from resperturb.auditing.thresholds import Confusion, Given, MultiSplit, Rates, Split, search
 from resperturb.errors import UsageError
 
-UNIFORM, JEFFREYS = 1.0, 0.5
+UNIFORM = 1.0
 
 
 def bayesian(
@@ -38,6 +37,20 @@ def bayesian(
     threshold on other scores: the larger of both is above the truth too often for a mechanism that is tight in both,
     such as randomised response. Where the threshold is given, each direction gets half of the error.
 
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        delta: The delta at which epsilon is bounded.
+        confidence: With which probability the bound holds.
+        thresholds: How the threshold is chosen; not by the scores that the bound is computed from.
+        prior: The Beta distribution that each error rate is believed to follow before.
+
+    Returns:
+        The bound, with what it assumes.
+
+    Raises:
+        UsageError: The scores, delta, confidence or prior cannot be used.
+
     >>> scores = np.linspace(-1, 1, 500)
     >>> bound = bayesian(scores + 1, scores, thresholds=Given(1.01))
     >>> round(bound.epsilon, 3)
@@ -47,7 +60,8 @@ def bayesian(
     alpha = 1 - check_probability("confidence", confidence)
     if not isinstance(thresholds, Given | Split | MultiSplit):
         raise UsageError("the Bayesian bound needs a threshold chosen on other scores: Given, Split or MultiSplit.")
-    _check_prior(prior)
+    if not 0 < prior < np.inf:
+        raise UsageError(f"prior must be a number above 0, not {prior:g}.")
 
     def rank(fpr: Rates, fnr: Rates) -> tuple[Rates, Rates]:
         return dp_epsilon(1 - fnr, fpr, delta), dp_epsilon(1 - fpr, fnr, delta)
@@ -60,24 +74,6 @@ def bayesian(
     found = search(*check_scores(members, nonmembers), thresholds, alpha, rank, at_threshold)
     stated = f"Before the audit, each error rate was believed to follow Beta({prior:g}, {prior:g}), independently."
     return lower_bound("bayesian", found, thresholds, delta, confidence, (SAME_POPULATION, INDEPENDENT, stated))
-
-
-def credible_interval(
-    counts: Confusion, *, delta: float = 1e-5, confidence: float = 0.95, prior: float = JEFFREYS
-) -> Interval:
-    """Return the paper's equal-tailed credible interval of the epsilon that *this attack* shows at its threshold.
-
-    Its upper end says nothing about stronger attacks, and its lower end is no confidence statement: see ``bayesian``.
-
-    >>> interval = credible_interval(Confusion(tp=80, fp=10, members=100, nonmembers=100))
-    >>> [round(end, 2) for end in interval]
-    [1.54, 2.72]
-    """
-    check_probability("delta", delta, zero=True)
-    tail = (1 - check_probability("confidence", confidence)) / 2
-    _check_prior(prior)
-    below = _posterior(counts, delta, prior, *DIRECTIONS)
-    return Interval(_quantile(tail, below), _quantile(1 - tail, below))
 
 
 def _posterior(counts: Confusion, delta: float, prior: float, *directions: str) -> Callable[[float], float]:
@@ -114,8 +110,3 @@ def _quantile(level: float, below: Callable[[float], float]) -> float:
     while below(high) < level:
         high *= 2
     return float(brentq(lambda epsilon: below(epsilon) - level, 0.0, high, xtol=1e-10))
-
-
-def _check_prior(prior: float) -> None:
-    if not 0 < prior < np.inf:
-        raise UsageError(f"prior must be a number above 0, not {prior:g}.")

@@ -40,14 +40,25 @@ def clopper_pearson(
     delta: float = 1e-5,
     confidence: float = 0.95,
     thresholds: Thresholds = Ranks(),  # noqa: B008 - it is frozen
-    copies: int = 1,
 ) -> LowerBound:
     """Bound epsilon by the exact binomial distributions of false positives and false negatives.
 
     At ``Ranks()`` both error rates are tested together. With every other choice of thresholds each rate gets a
     confidence limit of its own (Clopper and Pearson, 1934) at half of the allowed error; both directions follow from
-    the same two limits. ``copies`` is the number of copies of the record by which the data of members and non-members
-    differ.
+    the same two limits.
+
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        delta: The delta at which epsilon is bounded.
+        confidence: With which probability the bound holds.
+        thresholds: How the threshold is chosen.
+
+    Returns:
+        The bound, with what it assumes.
+
+    Raises:
+        UsageError: The scores, delta, confidence or thresholds cannot be used.
 
     >>> scores = np.linspace(-1, 1, 500)
     >>> round(clopper_pearson(scores + 1, scores).epsilon, 3)
@@ -55,11 +66,8 @@ def clopper_pearson(
     >>> clopper_pearson(scores, scores).epsilon
     0.0
     """
-    check_probability("delta", delta, zero=True)
-    found = _search(members, nonmembers, thresholds, confidence, _dp_bound(delta, copies), _dp_curves(delta, copies))
-    grouped = (f"The data sets differ by {copies} copies of one record.",) if copies > 1 else ()
-    assumptions = (SAME_POPULATION, INDEPENDENT, *grouped)
-    return lower_bound("clopper_pearson", found, thresholds, delta, confidence, assumptions)
+    bound = jagielski(members, nonmembers, copies=1, delta=delta, confidence=confidence, thresholds=thresholds)
+    return replace(bound, method="clopper_pearson", assumptions=(SAME_POPULATION, INDEPENDENT))
 
 
 def jagielski(
@@ -73,8 +81,19 @@ def jagielski(
 ) -> LowerBound:
     """Bound epsilon by a poisoning attack repeated over many trainings (Jagielski, Ullman and Oprea, 2020).
 
-    ``poisoned`` holds one score for each model trained on data with ``copies`` poisoned records, ``clean`` one for
-    each model trained without; a score says how strongly a model shows the poison.
+    Args:
+        poisoned: One score per model trained with the poison: how strongly it shows it.
+        clean: One score per model trained without.
+        copies: By how many poisoned records the data sets differ.
+        delta: The delta at which epsilon is bounded.
+        confidence: With which probability the bound holds.
+        thresholds: How the threshold is chosen.
+
+    Returns:
+        The bound, with what it assumes.
+
+    Raises:
+        UsageError: The scores, delta, confidence or thresholds cannot be used.
 
     >>> models = np.linspace(-1, 1, 500)
     >>> one = jagielski(models + 1.5, models, copies=1)
@@ -104,6 +123,19 @@ def gdp(
     A mu-GDP mechanism has ``Phi^-1(TPR) - Phi^-1(FPR) <= mu``. The limits of the two rates refute every mu below
     some value, and that mu has an exact epsilon at ``delta``. Much larger than the other bounds where the curve is
     Gaussian, and wrong where it is not.
+
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        delta: The delta at which epsilon is bounded.
+        confidence: With which probability the bound holds.
+        thresholds: How the threshold is chosen.
+
+    Returns:
+        The bound, with what it assumes.
+
+    Raises:
+        UsageError: The scores, delta, confidence or thresholds cannot be used.
 
     >>> scores = np.linspace(-1, 1, 500)
     >>> bound = gdp(scores + 1, scores)

@@ -32,6 +32,16 @@ class RocCurve:
 def auc(members: ArrayLike, nonmembers: ArrayLike) -> float:
     """Return the chance that a random member scores above a random non-member; a tie counts half.
 
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+
+    Returns:
+        The area under the ROC curve.
+
+    Raises:
+        UsageError: A score is NaN, or one of the two sides is empty.
+
     >>> auc([2, 3], [1, 2])
     0.875
     >>> auc([0, 0, 0], [0])
@@ -42,6 +52,16 @@ def auc(members: ArrayLike, nonmembers: ArrayLike) -> float:
 
 def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
     """Return the false and true positive rates at every distinct score, highest threshold first.
+
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+
+    Returns:
+        The curve, one point per distinct score.
+
+    Raises:
+        UsageError: A score is NaN, or one of the two sides is empty.
 
     >>> curve = roc_curve([2, 3], [1, 2])
     >>> curve.fpr.tolist(), curve.tpr.tolist()
@@ -57,6 +77,14 @@ def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
 
 def roc_points(members: ArrayLike, nonmembers: ArrayLike, most: int = 400) -> tuple[list[float], list[float]]:
     """Give the ROC curve in at most so many points, its low end kept whole.
+
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        most: The largest number of points.
+
+    Returns:
+        The false positive rates, and the true positive rates.
 
     >>> roc_points([1.0], [0.0])
     ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
@@ -77,6 +105,17 @@ def balanced_accuracy(members: ArrayLike, nonmembers: ArrayLike, threshold: floa
 
     Without a threshold the best one in hindsight is taken: that flatters the attack when there are few scores.
 
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        threshold: Scores from here on are accepted; the best in hindsight if None.
+
+    Returns:
+        The accuracy if as many members as non-members were asked about.
+
+    Raises:
+        UsageError: A score is NaN, or one of the two sides is empty.
+
     >>> balanced_accuracy([2, 3], [1, 2], threshold=3)
     0.75
     >>> balanced_accuracy([5], [5])
@@ -96,6 +135,17 @@ def precision_recall(
 
     Precision depends on the shares of members and non-members in the data; where nothing is accepted it is not
     defined, and NaN.
+
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        thresholds: Scores from each of these on are accepted.
+
+    Returns:
+        Precision and recall at each.
+
+    Raises:
+        UsageError: A score is NaN, or one of the two sides is empty.
 
     >>> precision_recall([2, 3], [1, 2], thresholds=[2, 9])
     [(0.6666666666666666, 1.0), (nan, 0.0)]

@@ -41,7 +41,18 @@ def one_run(
     Under (epsilon, delta)-DP, r guesses about m canaries are right at least v times with probability at most
     ``f(v) + 2 m delta max_i (f(v - i) - f(v))/i``, where ``f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v]``.
 
-    ``guesses`` is how many canaries to call in and out, fixed in advance; without it a grid is searched.
+    Args:
+        members: Scores of the canaries that were in, higher where the attack says *member*.
+        nonmembers: Scores of those that were out.
+        delta: The delta at which epsilon is bounded.
+        confidence: With which probability the bound holds.
+        guesses: How many canaries to call in and out, fixed in advance; None searches a grid.
+
+    Returns:
+        The bound, with what it assumes.
+
+    Raises:
+        UsageError: The scores, delta, confidence or guesses cannot be used.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> bound = one_run(canaries + 1.5, canaries, guesses=(100, 100))
@@ -72,6 +83,20 @@ def one_run_fdp(
     ``curve="approximate"`` refutes (epsilon, delta)-DP itself and assumes nothing about the mechanism's curve.
     ``curve="gaussian"`` refutes mu-GDP and gives the exact epsilon of the largest refuted mu, as in the paper's
     experiments: it assumes that the curve is Gaussian, and claims too much where it is not.
+
+    Args:
+        members: Scores of the canaries that were in, higher where the attack says *member*.
+        nonmembers: Scores of those that were out.
+        delta: The delta at which epsilon is bounded.
+        confidence: With which probability the bound holds.
+        guesses: How many canaries to call in and out, fixed in advance; None searches a grid.
+        curve: What is refuted: ``approximate`` or ``gaussian``.
+
+    Returns:
+        The bound, with what it assumes.
+
+    Raises:
+        UsageError: The scores, delta, confidence or guesses cannot be used.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> round(one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100)).epsilon, 2)

@@ -66,24 +66,8 @@ class LowerBound:
         >>> bound.to_dict()["counts"]
         {'tp': 9, 'fp': 1, 'members': 10, 'nonmembers': 10}
         """
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "confidence": self.confidence,
-            "method": self.method,
-            "selection": self.selection,
-            "threshold": self.threshold,
-            "direction": self.direction,
-            "counts": self.counts._asdict(),
-            "assumptions": list(self.assumptions),
-            "unmet": list(self.unmet),
-            "mu": self.mu,
-            "neighbours": self.neighbours,
-            "unit": self.unit,
-            "candidates": self.candidates,
-            "attack": self.attack,
-            "correction": self.correction,
-        }
+        lists = {"assumptions": list(self.assumptions), "unmet": list(self.unmet)}
+        return {**vars(self), **lists, "counts": self.counts._asdict()}
 
 
 SAME_POPULATION = (

@@ -16,6 +16,16 @@ def check_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Sco
 
     Infinite scores are allowed, and so are ties and arrays of different length.
 
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+
+    Returns:
+        Both as arrays of floats.
+
+    Raises:
+        UsageError: Either is empty, holds NaN, or is not one row of real numbers.
+
     >>> check_scores([1, 2], [0])
     (array([1., 2.]), array([0.]))
     """
@@ -65,6 +75,15 @@ def check_probability(name: str, value: float, *, zero: bool = False) -> float:
 
 def read_scores(path: Path) -> Scores:
     """Read scores from a ``.npy`` file, or from a text file with one number per line.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The scores.
+
+    Raises:
+        UsageError: The file cannot be read, or holds anything but scores.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "members.txt"

@@ -85,7 +85,21 @@ def audit_scores(
     one_run_design: bool = False,
     seed: int = 0,
 ) -> ScoreAudit:
-    """Compute all metrics and bounds. ``one_run_design`` recommends the one-run bound; say so before looking.
+    """Compute all metrics and bounds of an attack's scores.
+
+    Args:
+        members: Scores of the members, higher where the attack says *member*.
+        nonmembers: Scores of the non-members.
+        delta: The delta at which epsilon is bounded.
+        confidence: Of every bound and interval.
+        one_run_design: Whether they are canaries of one training, each put in by a coin: recommends that bound.
+        seed: Of the Bayesian bound's split.
+
+    Returns:
+        All metrics and bounds, and which bound was to be used before looking.
+
+    Raises:
+        UsageError: The scores, delta or confidence cannot be used.
 
     >>> audit = audit_scores([3.0] * 40, [1.0] * 40)
     >>> audit.metrics.auc, audit.recommended, round(audit.bounds["clopper_pearson"].epsilon, 2)

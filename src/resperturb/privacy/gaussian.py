@@ -39,15 +39,6 @@ def log_delta(epsilon: float, mu: float) -> float:
     return _log_delta_at(epsilon / mu - mu / 2, mu)
 
 
-def delta_for_epsilon(epsilon: float, mu: float) -> float:
-    """Return the smallest delta at which ``mu``-GDP gives ``epsilon``.
-
-    >>> round(delta_for_epsilon(1.0, 1.0), 6)
-    0.126937
-    """
-    return math.exp(log_delta(epsilon, mu))
-
-
 def epsilon_for_delta(delta: float, mu: float) -> float:
     """Return the smallest epsilon that ``mu``-GDP gives at ``delta``; infinite when ``mu`` is.
 

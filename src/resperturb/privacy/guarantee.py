@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from resperturb.privacy.accounting import FALSE_POSITIVE_RATE, Ledger, Neighbours, account
@@ -144,18 +144,11 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
+        common = {field.name: getattr(self, field.name) for field in fields(Guarantee) if field.name != "ledger"}
         return {
             "schema": SCHEMA,
-            "mechanism": self.mechanism,
-            "setting": self.setting,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "max_tpr": self.max_tpr,
-            "neighbours": self.neighbours,
-            "compares": self.compares,
-            "protects": self.protects,
+            **common,
             "assumptions": [vars(assumption) for assumption in self.assumptions],
-            "records": self.records,
             "details": dict(self.details),
             "notes": [list(note) for note in self.notes],
             "level": self.level,

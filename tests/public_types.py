@@ -1,0 +1,12 @@
+"""What mypy must say about the public names; it is checked and never run.
+
+An ignore that nothing needs is an error, so each of these fails if a name of the package loses its type.
+"""
+
+import resperturb as rp
+
+rp.Additive(gama=1)  # type: ignore[call-arg]
+rp.Multiplicative(gamma="2")  # type: ignore[arg-type]
+rp.strategy_of(model=0)  # type: ignore[arg-type]
+strategy: rp.Strategy = rp.Additive(gamma=0.5)
+version: str = rp.__version__

@@ -1,0 +1,44 @@
+"""What is public says what it takes and what it gives; mypy checks its types by tests/public_types.py."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src"
+PACKAGES = ("audits", "auditing", "data", "engine", "models", "perturbation", "privacy", "report", "training")
+
+
+def public_functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions that the packages of ``resperturb.__all__`` export, as their source has them."""
+    for package in PACKAGES:
+        tree = ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text())
+        lists = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+        exported = {name for names in lists for name in ast.literal_eval(names)}
+        for line in tree.body:
+            if not isinstance(line, ast.ImportFrom) or line.module is None:
+                continue
+            file = ROOT / f"{line.module.replace('.', '/')}.py"
+            named = {alias.name for alias in line.names if (alias.asname or alias.name) in exported}
+            for node in ast.parse(file.read_text()).body if file.exists() else ():
+                if isinstance(node, ast.FunctionDef) and node.name in named:
+                    yield f"{package}.{node.name}", node
+
+
+FUNCTIONS = dict(public_functions())
+
+
+def test_they_are_found() -> None:
+    assert {"auditing.gdp", "audits.audit", "perturbation.perturb", "training.train"} <= FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_says_what_it_takes_and_returns(name: str) -> None:
+    function = FUNCTIONS[name]
+    said = ast.get_docstring(function) or ""
+    if function.args.args or function.args.kwonlyargs:
+        assert "Args:" in said
+    assert function.returns is not None
+    if ast.unparse(function.returns) != "None":
+        assert "Returns:" in said or "Yields:" in said
