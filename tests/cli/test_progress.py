@@ -3,7 +3,8 @@
 import pytest
 
 from resperturb.cli import progress
-from resperturb.cli.progress import Lines, training_progress
+from resperturb.cli.progress import training_progress
+from resperturb.progress import Lines
 from resperturb.training.loop import Update
 
 

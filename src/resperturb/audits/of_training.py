@@ -2,10 +2,9 @@
 
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from resperturb.engine import Engine, Task, local_engine
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
 from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.progress import Lines, duration
 from resperturb.training.bound import read_bound_json, write_bound_json
 from resperturb.training.run import environment
 
@@ -112,30 +112,6 @@ class Done:
     seconds: float
 
 
-@dataclass
-class _Progress:
-    """Says on stderr what is done and how long the rest will take, no more than once per minute."""
-
-    quiet: bool
-    total: int = 0
-    done: int = 0
-    started: float = field(default_factory=time.monotonic)
-    told: float = 0.0
-
-    def say(self, message: str) -> None:
-        if not self.quiet:
-            print(f"resperturb: {message}", file=sys.stderr, flush=True)
-
-    def step(self) -> None:
-        self.done += 1
-        now = time.monotonic()
-        if now - self.told >= 60 or self.done == self.total:
-            self.told = now
-            left = (now - self.started) / self.done * (self.total - self.done)
-            rest = f", about {duration(left)} left" if self.done < self.total else ""
-            self.say(f"trained {self.done} of {self.total} models{rest}.")
-
-
 def audit(
     train: TrainFunction,
     *,
@@ -220,7 +196,7 @@ def audit(
         )
         for number, members in enumerate([target_members, *shadow_members])
     ]
-    _run(tasks, engine, jobs, _Progress(quiet))
+    _run(tasks, engine, jobs, Lines("resperturb", (lambda line: None) if quiet else None, unit="models"))
     answers = (task.answers() for task in tasks)
     target = next(answers)
     everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
@@ -337,7 +313,7 @@ def _claim(folder: Path, plan: Plan) -> None:
     write_json(path, plan)
 
 
-def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progress: _Progress) -> None:
+def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progress: Lines) -> None:
     todo = [task for task in tasks if not task.finished]
     if not todo:
         return
@@ -346,21 +322,22 @@ def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progre
         f"auditing: {len(tasks)} models ({len(tasks) - len(todo)} there already), each trained on {sizes[0]} to "
         f"{sizes[-1]} rows and asked about {len(tasks[0].rows)}."
     )
+    done = 0
 
     def tell(task: Task, error: ResperturbError | None) -> None:
+        nonlocal done
         if error is not None:
             raise error
-        progress.step()
+        done += 1
+        progress.step(done, len(todo))
 
     if todo[0] is tasks[0] and len(todo) > 1:
         # The target first: it shows whether the function can be used, and how long the others will take.
-        progress.total = 1
         engine(todo[:1], 1, tell)
         seconds = read_json(Done, todo[0].folder / "done.json").seconds
-        todo = todo[1:]
-        progress.say(f"the target took {duration(seconds)}; the {len(todo)} shadow models follow.")
-    progress.total, progress.done, progress.started = len(todo), 0, time.monotonic()
-    engine(todo, jobs, tell)
+        progress.say(f"the target took {duration(seconds)}; the {len(todo) - 1} shadow models follow.")
+    progress.step(done, len(todo))
+    engine(todo[done:], jobs, tell)
 
 
 def _with_population(members: Bools, population: int) -> Bools:
@@ -382,14 +359,3 @@ def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:
 
 def _digest(values: NDArray[Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes() + str(values.dtype).encode()).hexdigest()[:16]
-
-
-def duration(seconds: float) -> str:
-    """Write a time for a person.
-
-    >>> duration(3), duration(200), duration(9000)
-    ('3 s', '3 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
