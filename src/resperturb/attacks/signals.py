@@ -42,6 +42,21 @@ class Query:
         return max(self.averages)
 
 
+def queries_for(noisy: bool, draws: Sequence[int], networks: int = 1, augmented: int = 0) -> tuple[Query, ...]:
+    """Say how a model is asked: with its noise and without, its networks apart, and about augmented images.
+
+    >>> [query.access for query in queries_for(True, (1, 16), networks=5)]
+    ['noise on', 'noise off', 'networks apart']
+    """
+    found = [Query("noise on", tuple(sorted(set(draws))))] if noisy else []
+    found.append(Query("noise off"))
+    if networks > 1:
+        found.append(Query("networks apart", (networks,)))
+    if augmented:
+        found.append(Query("augmented", (augmented,)))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class View:
     """Which draws an attack looks at, and how it combines them into one statistic per record.

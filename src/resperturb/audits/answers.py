@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from resperturb.attacks.signals import Access, Query, Signals, signals_of
+from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_of
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.ensemble import Ensemble
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
@@ -56,7 +56,8 @@ def ask(
     averages = tuple(sorted(set(draws)))
     if isinstance(trained, tuple):
         model, loader = trained
-        queries = queries_of(model, averages)
+        strategy, networks = strategy_of(model), len(model.networks) if isinstance(model, Ensemble) else 1
+        queries = queries_for(strategy is not None and strategy.is_noisy, averages, networks)
         return {
             query.access: signals_of(
                 _module_draws(model, loader, rows, query, needed), torch.from_numpy(labels), query.averages
@@ -73,17 +74,6 @@ def ask(
     return {query.access: signals_of(logs, torch.from_numpy(labels), query.averages)}
 
 
-def queries_of(model: nn.Module, draws: Sequence[int]) -> list[Query]:
-    """Say how a module is asked: with and without noise, and the networks of an ensemble apart."""
-    strategy = strategy_of(model)
-    noisy = strategy is not None and strategy.is_noisy
-    queries = [Query("noise on", tuple(draws))] if noisy else []
-    queries.append(Query("noise off"))
-    if isinstance(model, Ensemble) and len(model.networks) > 1:
-        queries.append(Query("networks apart", (len(model.networks),)))
-    return queries
-
-
 def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query, classes: int) -> Iterator[Tensor]:
     was_training = model.training
     model.eval()
@@ -95,33 +85,30 @@ def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query,
                     yield _logits(network, loader, rows, classes)
             return
         if query.access == "noise on":
-            verify_noise(model, _first_batch(loader, rows, model)).require()
-        with noise_off(model) if query.access == "noise off" and strategy_of(model) is not None else nullcontext():
+            verify_noise(model, next(_inputs(model, loader, rows[:ASKED_TWICE]))).require()
+        with noise_off(model) if query.access == "noise off" else nullcontext():
             for _ in range(query.draws):
                 yield _logits(model, loader, rows, classes)
     finally:
         model.train(was_training)
 
 
-def _first_batch(loader: Loader, rows: Indices, model: nn.Module) -> Any:
+def _inputs(model: nn.Module, loader: Loader, rows: Indices) -> Iterator[Any]:
+    """What the model is called with, batch by batch, where the model is."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    batch = next(iter(loader(rows[:ASKED_TWICE])))
-    inputs = batch[0] if isinstance(batch, tuple | list) else batch
-    if isinstance(inputs, Mapping):
-        return {name: value.to(device) for name, value in inputs.items()}
-    return inputs.to(device)
+    for batch in loader(rows):
+        inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        if isinstance(inputs, Mapping):
+            yield {name: value.to(device) for name, value in inputs.items()}
+        else:
+            yield inputs.to(device)
 
 
 @torch.no_grad()
 def _logits(model: nn.Module, loader: Loader, rows: Indices, classes: int) -> Tensor:
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     found = []
-    for batch in loader(rows):
-        inputs = batch[0] if isinstance(batch, tuple | list) else batch
-        if isinstance(inputs, Mapping):
-            answer = model(**{name: value.to(device) for name, value in inputs.items()})
-        else:
-            answer = model(inputs.to(device))
+    for inputs in _inputs(model, loader, rows):
+        answer = model(**inputs) if isinstance(inputs, dict) else model(inputs)
         logits = getattr(answer, "logits", answer)
         if not isinstance(logits, Tensor):
             raise UsageError(f"the module answers with {type(logits).__name__}; it must return logits as a tensor.")

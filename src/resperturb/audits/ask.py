@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.attacks.augmented import augmented
-from resperturb.attacks.signals import Access, Query, Signals, signals_of
+from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_of
 from resperturb.audits.candidates import CandidateImages
 from resperturb.errors import ResperturbError
 from resperturb.models.ensemble import Ensemble
-from resperturb.models.names import parse_name
 from resperturb.noise import derive_key
 from resperturb.perturbation import noise_off
 from resperturb.training.bound import Array, read_bound_arrays, write_bound_arrays
@@ -38,15 +37,8 @@ def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
     >>> [query.access for query in queries_of(make_config(data={"spec": "x"}, model="en5-resnet8"), (1,))]
     ['noise off', 'networks apart']
     """
-    noisy = config.perturbation is not None and config.perturbation.is_noisy
-    queries = [Query("noise on", tuple(sorted(set(draws))))] if noisy else []
-    queries.append(Query("noise off"))
-    networks = parse_name(config.model).networks
-    if networks > 1:
-        queries.append(Query("networks apart", (networks,)))
-    if config.augment != "none":  # what was memorised are the augmented images
-        queries.append(Query("augmented", (AUGMENTED,)))
-    return tuple(queries)
+    # What was memorised in a training that augments are the augmented images.
+    return queries_for(config.is_noisy, draws, config.network.networks, AUGMENTED if config.augment != "none" else 0)
 
 
 def answers_of(run: Run, queried: CandidateImages, queries: Sequence[Query]) -> dict[Access, Signals]:

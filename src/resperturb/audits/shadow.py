@@ -104,7 +104,7 @@ def run_shadow_attack(
     asked = AttackResult(
         name=name,
         reference=REFERENCE,
-        access="noise on" if _is_noisy(target.config) else "noise off",
+        access="noise on" if target.config.is_noisy else "noise off",
         draws=draws,
         combination="mean logit" if draws > 1 else None,
         fixed=True,
@@ -247,7 +247,7 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
     if kept is None:
         inputs, part, model = load_inputs(run.config.data), run.config.data.part, model_here(run)
         kept = {}
-        if _is_noisy(run.config):
+        if run.config.is_noisy:
             require_noise(model, inputs.train.images, run.config.mean, run.config.std)
         rows = {"members": inputs.member_indices(part), "nonmembers": out_indices(inputs, part)}
         for index, (name, chosen) in enumerate(rows.items()):
@@ -256,7 +256,7 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
                 inputs.train.select(chosen).images,
                 mean=run.config.mean,
                 std=run.config.std,
-                draws=draws if _is_noisy(run.config) else 1,
+                draws=draws if run.config.is_noisy else 1,
                 seed=query_seed(run, index),
             )
             kept[name] = top_probabilities(logits).numpy()
@@ -270,11 +270,7 @@ def has_features(run: Run, draws: int) -> bool:
 
 
 def _features_path(run: Run, draws: int) -> Path:
-    return answer_path(run, repr(("features", draws if _is_noisy(run.config) else 1)))
-
-
-def _is_noisy(config: TrainConfig) -> bool:
-    return config.perturbation is not None and config.perturbation.is_noisy
+    return answer_path(run, repr(("features", draws if run.config.is_noisy else 1)))
 
 
 def shadow_folder(target: Run) -> Path:

@@ -43,8 +43,7 @@ def evaluate(
     opened = open_run(run)
     model = opened.load_model()
     inputs = load_inputs(opened.config.data)
-    strategy = opened.config.perturbation
-    noisy = strategy is not None and strategy.is_noisy and not noise_off
+    noisy = opened.config.is_noisy and not noise_off
     if noisy:
         require_noise(model, inputs.test.images, opened.config.mean, opened.config.std)
     with perturbation.noise_off(model) if noise_off else nullcontext():

@@ -222,6 +222,11 @@ class TrainConfig(_Frozen):
         return parse_name(self.model)
 
     @property
+    def is_noisy(self) -> bool:
+        """Whether the answers of the network are random."""
+        return self.perturbation is not None and self.perturbation.is_noisy
+
+    @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name what this configuration trains.
 
