@@ -58,7 +58,7 @@ def main() -> None:
         lambda done, count: print(f"{done}/{count} {time.monotonic() - start:.0f} s", flush=True),
     )
     print(f"noise {proven.noise_multiplier:.3f}, proven {proven.epsilon:.3f}, shown {found.bound.epsilon:.3f}")
-    print(f"mu shown {found.bound.mu}, {found.verdict}")
+    print(f"mu shown {found.bound.mu}, {found.words}")
 
 
 if __name__ == "__main__":

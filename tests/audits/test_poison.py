@@ -57,12 +57,12 @@ def test_runs_without_poison_keep_their_names() -> None:
 def test_a_model_that_memorises_shows_its_poison(tmp_path: Path) -> None:
     run = train(tiny_config(epochs=12, data={"limit": 160}), runs=tmp_path)
     found = poison_audit(run, PoisonSettings("clipbkd", copies=4, trials=3, jobs=1))
-    assert found["noticed_with"] == 3
-    assert found["noticed_without"] == 0
+    assert found.noticed_with == 3
+    assert found.noticed_without == 0
     # Three models on each side bound nothing yet, however well they are told apart.
-    assert found["epsilon_lower"]["epsilon"] == found["most_that_could_be_shown"] == 0
-    assert found["verdict"] == "nothing proven"
-    assert json.loads((run.path / "poison.json").read_text())["scores_with"] == found["scores_with"]
+    assert found.epsilon_lower.epsilon == found.most_that_could_be_shown == 0
+    assert found.verdict == "nothing proven"
+    assert json.loads((run.path / "poison.json").read_text())["scores_with"] == list(found.scores_with)
     assert len(list(tmp_path.glob(".shadows/*/result.json"))) == 6
     with pytest.raises(UsageError, match="is itself"):
         poison_audit(type(run)(run.path, run.config.model_copy(update={"data": poisoned_data(run)})))

@@ -6,14 +6,14 @@ bit, but what it shows about epsilon rests on nothing but independent trainings.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import jagielski
+from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.result import compare
+from resperturb.audits.result import Verdict, compare
 from resperturb.audits.shadow import shadow_folder
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import Kind
@@ -21,6 +21,7 @@ from resperturb.engine import Engine, train_many
 from resperturb.engine.local import local
 from resperturb.errors import UsageError
 from resperturb.perturbation import noise_off
+from resperturb.privacy import Guarantee
 from resperturb.training.bound import write_bound_json
 from resperturb.training.config import PoisonConfig, TrainConfig
 from resperturb.training.inputs import load_inputs
@@ -30,6 +31,7 @@ from resperturb.training.run import Run
 # A model has noticed the poison if it gives its label more than half of the probability: log-odds of 0. Those are
 # counted for the reader; the bound looks at all scores.
 THRESHOLD = 0.0
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,42 @@ class PoisonSettings:
         check_probability("confidence", self.confidence)
         if self.copies < 1 or self.trials < 1:
             raise UsageError(f"copies and trials must be at least 1, not {self.copies} and {self.trials}.")
+
+
+@dataclass(frozen=True)
+class PoisonAudit:
+    """What models trained with and without the poison show, beside what is proven.
+
+    Attributes:
+        run: The folder of the run whose setting was trained again.
+        hash: What names its configuration.
+        poison: The kind of poison.
+        copies: How many copies of it there were.
+        trials: The number of models with it, and of models without.
+        noticed_with: How many of the models with it show it.
+        noticed_without: How many of the others do.
+        scores_with: How much each model with it believes in its label, as log-odds.
+        scores_without: The same of the others.
+        epsilon_lower: What that bounds epsilon by.
+        most_that_could_be_shown: What a perfect attack would show with so many trials.
+        guarantee: What is proven, if that is about records that are added.
+        verdict: How the two bounds compare.
+    """
+
+    run: str
+    hash: str
+    poison: Kind
+    copies: int
+    trials: int
+    noticed_with: int
+    noticed_without: int
+    scores_with: tuple[float, ...]
+    scores_without: tuple[float, ...]
+    epsilon_lower: LowerBound
+    most_that_could_be_shown: float
+    guarantee: Guarantee | None
+    verdict: Verdict
+    schema: int = SCHEMA
 
 
 def poison_configs(target: TrainConfig, settings: PoisonSettings) -> list[TrainConfig]:
@@ -71,7 +109,7 @@ def poison_audit(
     target: Run,
     settings: PoisonSettings = PoisonSettings(),  # noqa: B008 - it is frozen
     on_done: Callable[[int, int], None] = lambda done, count: None,
-) -> dict[str, Any]:
+) -> PoisonAudit:
     """Train the models that are missing, look for the poison in each, and bound epsilon; keep it in the run."""
     if target.config.data.poison is not None:
         raise UsageError(f"{target.path} is itself a model of a poison audit; give the run that the audit is about.")
@@ -103,36 +141,27 @@ def poison_score(run: Run, poison: ImageSet) -> float:
     return float(label_confidence(logits.double(), poison.labels)[0])
 
 
-def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Scores) -> dict[str, Any]:
+def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Scores) -> PoisonAudit:
     """Bound epsilon by the scores of models with and without poison, beside what is proven."""
-    bound = jagielski(
-        poisoned,
-        clean,
-        copies=settings.copies,
-        delta=settings.delta,
-        confidence=settings.confidence,
-    )
+    bound = _bound(poisoned, clean, settings)
     # The data sets differ by records that were added, which only the guarantee of DP-SGD is about.
     upper = target.guarantee(settings.delta)
     comparable = upper.neighbours == "add_remove"
-    return {
-        "run": str(target.path),
-        "hash": target.config.digest,
-        "poison": settings.kind,
-        "copies": settings.copies,
-        "trials": settings.trials,
-        "delta": settings.delta,
-        "confidence": settings.confidence,
-        "threshold": THRESHOLD,
-        "noticed_with": int((poisoned > THRESHOLD).sum()),
-        "noticed_without": int((clean > THRESHOLD).sum()),
-        "scores_with": poisoned.tolist(),
-        "scores_without": clean.tolist(),
-        "epsilon_lower": bound.to_dict(),
-        "most_that_could_be_shown": most(settings),
-        "epsilon_upper": upper.to_dict() if comparable else None,
-        "verdict": compare(upper.claimed_epsilon, bound.epsilon) if comparable else "nothing proven",
-    }
+    return PoisonAudit(
+        run=str(target.path),
+        hash=target.config.digest,
+        poison=settings.kind,
+        copies=settings.copies,
+        trials=settings.trials,
+        noticed_with=int((poisoned > THRESHOLD).sum()),
+        noticed_without=int((clean > THRESHOLD).sum()),
+        scores_with=tuple(poisoned.tolist()),
+        scores_without=tuple(clean.tolist()),
+        epsilon_lower=bound,
+        most_that_could_be_shown=most(settings),
+        guarantee=upper if comparable else None,
+        verdict=compare(upper.claimed_epsilon, bound.epsilon) if comparable else "nothing proven",
+    )
 
 
 def most(settings: PoisonSettings) -> float:
@@ -142,10 +171,8 @@ def most(settings: PoisonSettings) -> float:
     (2.0, 0.5)
     """
     ones = np.ones(settings.trials)
-    return jagielski(
-        ones,
-        -ones,
-        copies=settings.copies,
-        delta=settings.delta,
-        confidence=settings.confidence,
-    ).epsilon
+    return _bound(ones, -ones, settings).epsilon
+
+
+def _bound(poisoned: Scores, clean: Scores, settings: PoisonSettings) -> LowerBound:
+    return jagielski(poisoned, clean, copies=settings.copies, delta=settings.delta, confidence=settings.confidence)

@@ -26,6 +26,7 @@ from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import clopper_pearson, gdp
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores, check_probability
+from resperturb.audits.result import Verdict, compare
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Task
 from resperturb.errors import ResperturbError, UsageError
@@ -83,16 +84,16 @@ class WorstCase:
     scores_without: Scores
 
     @property
-    def refuted(self) -> bool:
-        """Whether what is shown exceeds what is claimed; of true claims this happens to 1 - confidence at most."""
-        return self.bound.epsilon > self.claimed
+    def verdict(self) -> Verdict:
+        """How what is shown stands to what is claimed; true claims are refuted with 1 - confidence at most."""
+        return compare(self.claimed, self.bound.epsilon)
 
     @property
-    def verdict(self) -> str:
-        """Say so in one sentence."""
+    def words(self) -> str:
+        """The verdict as a sentence."""
         bound = self.bound
         shown = f"epsilon is at least {bound.epsilon:.3g} at delta {bound.delta:g}, {self.claimed:.3g} is claimed"
-        if not self.refuted:
+        if self.verdict != "refuted":
             return f"not refuted: {shown}."
         return f"refuted: {shown}; a true claim is refuted in {1 - bound.confidence:.2g} of audits at most."
 

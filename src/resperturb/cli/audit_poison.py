@@ -1,12 +1,16 @@
 """``resperturb audit-poison``: a bound on epsilon from many trainings with and without a poisoned record."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit, escaped
+from resperturb.files import plain
+
+if TYPE_CHECKING:
+    from resperturb.audits.poison import PoisonAudit
 
 HELP = """
 Train a run's setting many times, half of them with a poisoned record, and bound epsilon by who shows it.
@@ -56,23 +60,23 @@ def audit_poison(
     settings = PoisonSettings(kind, copies, trials, delta, confidence, jobs, where)
     with stage_progress("audit-poison") as on_stage:
         found = poison_audit(open_run(run), settings, lambda done, count: on_stage("training", done, count))
-    emit(found, as_json, lambda console: _show(console, found))
+    emit(plain(found), as_json, lambda console: _show(console, found))
 
 
-def _show(console: Any, found: dict[str, Any]) -> None:
-    bound, upper = found["epsilon_lower"], found["epsilon_upper"]
-    copies = f"{found['copies']} cop{'y' if found['copies'] == 1 else 'ies'}"
+def _show(console: Any, found: "PoisonAudit") -> None:
+    bound = found.epsilon_lower
+    copies = f"{found.copies} cop{'y' if found.copies == 1 else 'ies'}"
     console.print(
-        f"{escaped(found['run'])}: {copies} of a {found['poison']} record. It was noticed in {found['noticed_with']} "
-        f"of {found['trials']} models trained on it and in {found['noticed_without']} of {found['trials']} without."
+        f"{escaped(found.run)}: {copies} of a {found.poison} record. It was noticed in {found.noticed_with} of "
+        f"{found.trials} models trained on it and in {found.noticed_without} of {found.trials} without."
     )
     console.print(
-        f"Shown: epsilon at least {bound['epsilon']:.3g} (delta {found['delta']:g}, {100 * found['confidence']:g}% "
-        f"confidence; a perfect attack would show {found['most_that_could_be_shown']:.3g} with so many trials)."
+        f"Shown: {bound.words} (a perfect attack would show {found.most_that_could_be_shown:.3g} with so many "
+        "trials)."
     )
-    if upper is None:
+    if found.guarantee is None:
         console.print("Proven: nothing about added records.")
     else:
-        console.print(f"Proven: epsilon at most {upper['epsilon']:.3g}: {found['verdict']}.")
-    for line in bound["assumptions"]:
+        console.print(f"Proven: {found.guarantee.words}: {found.verdict}.", markup=False)
+    for line in bound.assumptions:
         console.print(f"- {line}")
