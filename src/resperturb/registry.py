@@ -7,8 +7,10 @@ under its entry point group. Importing a module registers what it defines.
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, TypeVar, cast
 
@@ -109,3 +111,32 @@ class Registry(Generic[T]):
 def _origin(thing: object) -> str:
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def users_function(module: str, name: str, what: object) -> Callable[..., Any]:
+    """Import a function of a user's own, from an installed package or from the current folder.
+
+    Args:
+        module: The module that has it.
+        name: Its name there.
+        what: What it is for, for the message.
+
+    Raises:
+        UsageError: There is no such module, or no such function in it.
+
+    >>> users_function("math", "sqrt", "--training")(4.0)
+    2.0
+    """
+    if str(Path.cwd()) not in sys.path:  # the console script does not look there, `python -m` does
+        sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise UsageError(
+            f"the module {module!r} of {what} cannot be imported: {error}. Install it, or give the command in the "
+            "folder that it is in."
+        ) from error
+    if not callable(found):
+        raise UsageError(f"{module} has no function {name!r} for {what}.")
+    function: Callable[..., Any] = found
+    return function

@@ -143,24 +143,13 @@ def _audit_training(
 
 
 def _setup(name: str) -> dict[str, Any]:
-    import importlib
-    import sys
-
     from resperturb.errors import UsageError
+    from resperturb.registry import users_function
 
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
+    module, _, function = name.partition(":")
+    if not module or not function:
         raise UsageError(f"--training takes MODULE:FUNCTION, such as my_module:setup, not {name!r}.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a module beside the command's working directory
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"the module {module_name!r} of --training cannot be imported: {error}.") from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UsageError(f"{module_name} has no function {function_name!r}.")
-    found = function()
+    found = users_function(module, function, "--training")()
     if not isinstance(found, dict):
         raise UsageError(f"{name}() must return a dictionary, not {type(found).__name__}.")
     return found

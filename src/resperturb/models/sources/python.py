@@ -1,9 +1,7 @@
 """Networks of a user's own: ``my_package.nets:make``, a function or class that returns a module."""
 
 import hashlib
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +12,7 @@ from resperturb.errors import UsageError
 from resperturb.models.adapt import replace_head
 from resperturb.models.names import NetworkName
 from resperturb.models.source import NetworkSource, Request, register_network
+from resperturb.registry import users_function
 
 
 @register_network("python")
@@ -63,17 +62,4 @@ class Python(NetworkSource):
 
 
 def _factory(name: NetworkName) -> Callable[..., Any]:
-    if str(Path.cwd()) not in sys.path:  # the console script does not look there, `python -m` does
-        sys.path.append(str(Path.cwd()))
-    try:
-        module = importlib.import_module(name.source)
-    except ImportError as error:
-        raise UsageError(
-            f"the module {name.source!r} of the network {name} cannot be imported: {error}. Install it, or give the "
-            "command in the folder that it is in."
-        ) from error
-    factory = getattr(module, name.name, None)
-    if not callable(factory):
-        raise UsageError(f"{name.source} has no function {name.name!r} that would build a network.")
-    found: Callable[..., Any] = factory
-    return found
+    return users_function(name.source, name.name, f"the network {name}")
