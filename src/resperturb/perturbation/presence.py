@@ -27,7 +27,7 @@ ELEMENTS = 2000
 MOST_CALLS = 64
 
 
-Kind = Literal["model", "input", "junction", "output"]
+NoisyPlace = Literal["model", "input", "junction", "output"]
 
 
 @dataclass
@@ -113,7 +113,7 @@ class NoiseAt:
     """
 
     where: str
-    kind: Kind
+    kind: NoisyPlace
     elements: int
     std: float
     problem: str = ""
@@ -199,7 +199,7 @@ def verify_noise(model: nn.Module, batch: Any) -> NoiseCheck:
             problems = problems or [str(error)]
     places = [_measured(recorder.where, "junction", recorder.draws()) for recorder in recorders]
     for probe in probes:
-        kind: Kind = "input" if probe.where == "input" else "output"
+        kind: NoisyPlace = "input" if probe.where == "input" else "output"
         places.append(_measured(probe.where, kind, probe.draws()))
     gone = [NoiseAt("model", "model", 0, 0.0, problem) for problem in problems]
     order = ("model", "input", "junction", "output")
@@ -235,7 +235,7 @@ def _count(probe: Probe) -> int:
     return min(sum(draw.numel() for draw in draws), ELEMENTS if len(draws) > 1 else 0)
 
 
-def _measured(where: str, kind: Kind, draws: list[Tensor]) -> NoiseAt:
+def _measured(where: str, kind: NoisyPlace, draws: list[Tensor]) -> NoiseAt:
     if not draws:
         return NoiseAt(where, kind, 0, 0.0, "nothing was added here in any call")
     flat = torch.cat([draw.flatten() for draw in draws])

@@ -32,7 +32,7 @@ from resperturb.training.predict import normalize, predict
 from resperturb.training.run import SCHEMA, Run, TrainingResult, environment, held_run
 from resperturb.training.scores import ClassScores, class_scores
 from resperturb.training.secret import noise_secret
-from resperturb.training.steps import Outcome, Steps, uncompiled
+from resperturb.training.steps import StepOutcome, Steps, uncompiled
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
 # few training images that is less often, so that four are trained on for each that is looked at.
@@ -205,7 +205,7 @@ def _begin(run: Run, steps: Steps, world: World) -> Progress:
     return found
 
 
-def _taken(steps: Steps, progress: Progress) -> Outcome:
+def _taken(steps: Steps, progress: Progress) -> StepOutcome:
     """Take a step, or say why BatchNorm cannot."""
     try:
         return steps.take(progress)

@@ -26,7 +26,7 @@ from resperturb.training.predict import normalize
 STEPS_WORTH_COMPILING = 1000
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """How a step went for the images that this process took: the sum of their losses, and how many were right."""
 
     loss_sum: float
@@ -86,7 +86,7 @@ class Steps:
         """Move the model to its device; among several processes, let their gradients be averaged."""
         self.module, self._fabric_optimizer = self.fabric.setup(self.model, self.optimizer)
 
-    def take(self, progress: Progress) -> Outcome:
+    def take(self, progress: Progress) -> StepOutcome:
         """Take the next step and say how it went."""
         self._set_learning_rate(progress.epoch)
         if self.world.size > 1 or not self.config.seeded_noise:
@@ -102,7 +102,7 @@ class Steps:
         self._fabric_optimizer.step()
         progress.step += 1
         loss_sum = float(loss.detach()) * len(indices) / self.world.size
-        return Outcome(loss_sum, correct(logits, labels), len(labels))
+        return StepOutcome(loss_sum, correct(logits, labels), len(labels))
 
     def _loss(self, logits: Tensor, labels: Tensor, batch: int) -> Tensor:
         """Give the loss whose gradient, averaged over the processes, is that of the mean over the whole ``batch``."""

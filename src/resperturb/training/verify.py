@@ -24,15 +24,13 @@ NAMESPACE = "resperturb"
 # Another version of the accountant may round otherwise.
 SAME_EPSILON = 1e-3
 
-Outcome = Literal["ok", "failed", "not checked"]
-
 
 @dataclass(frozen=True)
 class Check:
     """Something that was looked at, and what was found."""
 
     what: str
-    outcome: Outcome
+    outcome: Literal["ok", "failed", "not checked"]
     detail: str
 
 

@@ -30,7 +30,7 @@ from resperturb.training.distributed import ON_ITS_OWN, Execution
 from resperturb.training.grad_sample import grad_sample_hooks
 from resperturb.training.method import Method, register_method
 from resperturb.training.secret import secrecy
-from resperturb.training.steps import Outcome, Steps, correct, set_random_state, steps_per_epoch
+from resperturb.training.steps import StepOutcome, Steps, correct, set_random_state, steps_per_epoch
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
 _NEVER_CLIPS = torch.finfo(torch.float32).max
@@ -188,7 +188,7 @@ class DpsgdSteps(Steps):
     def _key(self, progress: Progress) -> bytes:
         return derive_key(b"dpsgd", self.origin, progress.epoch, progress.step)
 
-    def take(self, progress: Progress) -> Outcome:
+    def take(self, progress: Progress) -> StepOutcome:
         """Take the next step and say how it went."""
         self._set_learning_rate(progress.epoch)
         key = self._key(progress)
@@ -207,17 +207,17 @@ class DpsgdSteps(Steps):
                 self._dp_optimizer.zero_grad(set_to_none=True)
         self._dp_optimizer.step()
         progress.step += 1
-        return Outcome(*map(sum, zip(*outcomes, strict=True)))
+        return StepOutcome(*map(sum, zip(*outcomes, strict=True)))
 
     @property
     def _at_once(self) -> int:
         return self.dpsgd.max_physical_batch * self.world.size
 
-    def _add_gradients(self, images: Tensor, labels: Tensor) -> Outcome:
+    def _add_gradients(self, images: Tensor, labels: Tensor) -> StepOutcome:
         if not len(images):
             for parameter in self._dp_optimizer.params:
                 parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
-            return Outcome(0.0, 0, 0)
+            return StepOutcome(0.0, 0, 0)
         with self.fabric.autocast():
             logits = self.module(images).float()
         loss = self._loss_sum(logits, labels)
@@ -225,7 +225,7 @@ class DpsgdSteps(Steps):
             # The first layer's input needs no gradient, and Opacus does not need it either.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             self.fabric.backward(loss)
-        return Outcome(float(loss.detach()), correct(logits, labels), len(labels))
+        return StepOutcome(float(loss.detach()), correct(logits, labels), len(labels))
 
 
 def _check_for_opacus(name: str, model: nn.Module) -> None:
