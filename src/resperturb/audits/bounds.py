@@ -5,9 +5,8 @@ may be relied on. Two designs give such coins:
 
 - ``add_remove``: every candidate was put in by its own fair coin. A guarantee that compares data sets with and
   without a record says how often such coins can be guessed.
-- ``swap``: a cut at random put half of the records in. Match each member with a non-member of the same label,
-blindly:
-  given the pairs, which one of each is the member is a fair coin, independent of the others. A guarantee that
+- ``swap``: a cut at random put half of the records in. Match each member with a non-member of the same label by
+  chance: given the pairs, which one of each is the member is a fair coin, independent of the others. A guarantee that
   compares data sets in which one image is replaced by another of the same label says how often those can be guessed.
   The additive strategy's guarantee is of this kind and no other.
 
@@ -15,6 +14,7 @@ With groups (all records of one person) the coin is the group's: scores are comb
 group. Both designs are bounded by the one-run method for (epsilon, delta) of Mahloujifar, Melis and Chaudhuri (2024).
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -36,9 +36,9 @@ ASSUMED = {
     ("add_remove", "group"): "Each group was put in by its own fair coin; the bound is for adding or removing a "
     "group: all records of one person.",
     ("swap", "record"): "A cut at random decided who was in. Each member was matched with a non-member of the same "
-    "label without looking at scores, so that the bound is for replacing an image by another of the same label.",
-    ("swap", "group"): "A cut at random decided which groups were in. Each was matched with one that was out without "
-    "looking at scores, so that the bound is for replacing a group by another.",
+    "label by chance, so that the bound is for replacing an image by another of the same label.",
+    ("swap", "group"): "A cut at random decided which groups were in. Each was matched with one that was out by "
+    "chance, so that the bound is for replacing a group by another.",
 }
 TOO_FEW = "There were too few candidates, members and non-members, to bound epsilon by."
 
@@ -146,17 +146,21 @@ def per_group(scores: Scores, members: Bools, groups: NDArray[Any], how: str = "
     return (sums if how == "sum" else sums / np.bincount(codes)), members[first]
 
 
-def paired(scores: Scores, members: Bools, labels: NDArray[np.int64], seed: int = 0) -> AttackScores:
+def paired(scores: Scores, members: Bools, labels: NDArray[np.int64]) -> AttackScores:
     """Match members with non-members of the same label at random, and give the differences of their scores.
 
     A pair is ordered by a coin; it counts as *member* where its first is the member. Whoever finds no partner is left
-    out.
+    out. The coins are drawn anew in every audit, seeded by a hash of all that it knows: a fixed seed would give all
+    audits of one size the same coins, and where those happen to fall unevenly every one of them would be rewarded for
+    guessing the more frequent side.
 
     >>> found = paired(np.array([5.0, 1.0]), np.array([True, False]), np.array([3, 3]))
     >>> sorted([*found.members.tolist(), *found.nonmembers.tolist()]) in ([4.0], [-4.0])
     True
     """
-    rng = np.random.default_rng([seed, len(scores)])
+    ranks = np.unique(scores, return_inverse=True)[1]
+    content = hashlib.sha256(np.stack([members, labels, ranks]).astype("<i8").tobytes())
+    rng = np.random.default_rng(int.from_bytes(content.digest()))
     ins, outs = [], []
     for label in np.unique(labels):
         own = rng.permutation(np.flatnonzero((labels == label) & members))
