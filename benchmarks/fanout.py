@@ -1,6 +1,6 @@
 """What fanning trainings out wins and costs, as ratios of one run.
 
-    python benchmarks/fanout.py --save docs/results/fanout.json --page docs/scaling.md
+    python benchmarks/fanout.py --save docs/results/fanout.json --page docs/how-to/several-devices.md
 
 takes under ten minutes on two quiet cores. Whatever is measured runs in a process of its own.
 

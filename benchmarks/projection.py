@@ -3,7 +3,7 @@
     python benchmarks/projection.py --gpus 8 64 --images-per-second 1000
     python benchmarks/projection.py --run runs/private --gpus 8      # with the speed of a run of yours
 
-``--page docs/scaling.md`` writes the tables of that page.
+``--page docs/how-to/several-devices.md`` writes the tables of that page.
 """
 
 import argparse

@@ -32,13 +32,13 @@ def test_the_formula_gives_what_its_examples_say(projection: ModuleType) -> None
 
 
 def test_the_tables_of_the_page_are_computed(projection: ModuleType, tmp_path: Path) -> None:
-    page = ROOT / "docs" / "scaling.md"
-    copy = tmp_path / "scaling.md"
+    page = ROOT / "docs" / "how-to" / "several-devices.md"
+    copy = tmp_path / "page.md"
     shutil.copy(page, copy)
     projection.write_page(copy, projection.present())
     again = copy.read_text()
     assert "| 66 | 8.0 h | 1.0 h | 595 |" in again
-    assert page.read_text() == again, "run `python benchmarks/projection.py --page docs/scaling.md`"
+    assert page.read_text() == again, "run `python benchmarks/projection.py --page docs/how-to/several-devices.md`"
 
 
 def test_a_run_gives_its_own_numbers(projection: ModuleType, tmp_path: Path) -> None:

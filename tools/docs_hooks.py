@@ -9,6 +9,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 COMMANDS = "reference/commands.md"
+# Pages that have moved, so that links from elsewhere still arrive.
+MOVED = {
+    "audit.html": "how-to/audit-a-run.html",
+    "distributed.html": "how-to/several-devices.html",
+    "scaling.html": "how-to/several-devices.html",
+}
 SECURITY = Path(__file__).parents[1] / "SECURITY.md"
 
 
@@ -19,6 +25,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     present = {file.src_uri for file in files}
     config.nav = _existing(config.nav, present)
     return files
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Leave a page that leads on where one has moved from."""
+    for old, new in MOVED.items():
+        lead = f'<meta http-equiv="refresh" content="0; url={new}"><a href="{new}">Moved</a>'
+        (Path(config.site_dir) / old).write_text(f"<!doctype html><title>Moved</title>{lead}")
 
 
 def _existing(nav: Any, present: set[str]) -> list[Any]:
@@ -68,10 +81,12 @@ def _row(parameter: Any) -> str:
 
 
 class Docstrings(Extension):  # type: ignore[misc]
-    """Show examples in docstrings as code, and names in them as names."""
+    """Show examples in docstrings as code, and names in them as names; leave out what only checks fields."""
 
     def on_instance(self, *, obj: Any, **others: Any) -> None:
         """Rewrite the docstring of one object."""
+        if obj.name == "__post_init__":
+            obj.public = False
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
 

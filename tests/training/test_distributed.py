@@ -126,7 +126,7 @@ def test_an_error_in_one_process_is_known_to_all(group: Path) -> None:
 def test_every_torchrun_command_in_the_documentation_exists() -> None:
     from torch.distributed.run import get_args_parser
 
-    page = (ROOT / "docs" / "distributed.md").read_text().replace("\\\n", "")
+    page = (ROOT / "docs" / "how-to" / "several-devices.md").read_text().replace("\\\n", "")
     told = [shlex.split(line) for line in re.findall(r"^(?:srun )?torchrun (.*)$", page, re.MULTILINE)]
     assert len(told) >= 3
     for words in told:

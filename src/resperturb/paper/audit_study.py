@@ -137,7 +137,8 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join([*_overview(rows), "", *_canaries(rows), "", *_axes(rows), ""])
 
 
-def _best(row: dict[str, Any], kind: str, names: Sequence[str]) -> dict[str, Any] | None:
+def best_attack(row: dict[str, Any], kind: str, names: Sequence[str]) -> dict[str, Any] | None:
+    """Of the attacks of these names, the one with the largest AUC on a kind of candidate; None if none was made."""
     found = [attack for attack in row["attacks"] if attack["attack"] in names and kind in attack]
     return max(found, key=lambda attack: float(attack[kind]["auc"]), default=None)
 
@@ -155,9 +156,9 @@ def _overview(rows: Sequence[dict[str, Any]]) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        groups = [_best(row, "record", names) for names in (LEARNED, THRESHOLDS, LIRA, RMIA)]
+        groups = [best_attack(row, "record", names) for names in (LEARNED, THRESHOLDS, LIRA, RMIA)]
         cells = ["" if best is None else f"{best['record']['auc']:.3f}" for best in groups]
-        strongest = _best(row, "record", [*LIRA, *RMIA])
+        strongest = best_attack(row, "record", [*LIRA, *RMIA])
         rate = "" if strongest is None else f"{strongest['record']['tpr_at_fpr']['0.01']:.3f}"
         upper = row["epsilon_upper"]
         lines.append(
@@ -174,7 +175,7 @@ def _canaries(rows: Sequence[dict[str, Any]]) -> list[str]:
         "|" + "---|" * (len(kinds) + 2),
     ]
     for row in rows:
-        best = [_best(row, kind, [*THRESHOLDS, *LIRA, *RMIA]) for kind in kinds]
+        best = [best_attack(row, kind, [*THRESHOLDS, *LIRA, *RMIA]) for kind in kinds]
         cells = [
             "" if found is None else f"{found[kind]['auc']:.3f}" for kind, found in zip(kinds, best, strict=True)
         ]
