@@ -1,6 +1,9 @@
 """The documentation is true: its commands exist and run, its examples run, its pages hold together."""
 
 import contextlib
+import importlib
+import importlib.util
+import json
 import os
 import re
 import shlex
@@ -9,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -57,17 +61,70 @@ def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_command_of_the_tutorial_runs(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(image_folder)
-    told = commands(ROOT / "docs" / "tutorial.md")
-    assert len(told) >= 9
-    for program, *arguments in told:
+@pytest.mark.parametrize("data", ["fashion-sample", "./patches"])
+def test_the_tutorial_runs(data: str, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own files and commands, on few images; on a folder as far as the first audit, for the rest is the same."""
+    page = ROOT / "docs" / "tutorial.md"
+    [settings] = blocks(page, "yaml")
+    [network] = blocks(page, "python")
+    for told, small in (("fashion-sample ", f"{data} "), ("limit: 800", "limit: 160"), ("epochs: 15", "epochs: 2")):
+        assert told in settings
+        settings = settings.replace(told, small)
+    (tmp_path / "patches").symlink_to(image_folder / "patches")
+    (tmp_path / "tutorial.yaml").write_text(settings)
+    (tmp_path / "my_nets.py").write_text(network)
+    monkeypatch.chdir(tmp_path)
+    told_commands = commands(page)
+    audited = {words[2] for words in told_commands if words[1] == "audit"}
+    trained = {words[words.index("--out") + 1] for words in told_commands if words[1] == "train"}
+    assert audited == trained
+    assert len({tuple(words[3:]) for words in told_commands if words[1] == "audit"}) == 1  # all alike
+    for program, *arguments in told_commands if data == "fashion-sample" else told_commands[:2]:
         assert program == "resperturb"
-        done = CliRunner().invoke(app, arguments)
+        jobs = ["--jobs", "1"] if arguments[0] == "audit" else []
+        done = CliRunner().invoke(app, [*arguments, *jobs])
         assert done.exit_code == 0, (arguments, done.output, done.exception)
-    assert (image_folder / "report.html").stat().st_size < 6_000_000
-    page = (image_folder / "report.html").read_text()
-    assert all(f'<th scope="row">{name}</th>' in page for name in ("plain", "private", "dp"))
+    if data == "fashion-sample":
+        shown = (tmp_path / "report.html").read_text()
+        assert all(f'<th scope="row">{Path(run).name}</th>' in shown for run in trained)
+        assert "not attacked alike" not in shown
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    notebook = json.loads((ROOT / "examples" / "audit.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(cells):
+        exec(compile(cell, f"cell {number}", "exec"), space)
+    assert (tmp_path / "report.html").exists()
+    assert space["plain"].strongest.auc > space["regularised"].strongest.auc
+
+
+def test_the_readme_links_to_files_that_exist_and_none_is_left_for_a_package_index() -> None:
+    readme = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\((?!https?://|#|\.\./)([^)]+)\)", readme)
+    assert len(links) > 30
+    assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+    for repository in ("https://example.org/r", None):
+        assert re.findall(r"\]\((?!https://)", load_tool("readme_for_index").for_index(readme, repository)) == []
+
+
+def test_the_pictures_of_the_study_are_drawn_from_its_numbers(tmp_path: Path) -> None:
+    load_tool("study_pictures").main(ROOT / "docs" / "results" / "audit-study.json", tmp_path)
+    for name in ("readme.svg", "audit-study.svg"):
+        assert (tmp_path / name).read_bytes() == (ROOT / "docs" / "images" / name).read_bytes()
+
+
+def load_tool(name: str) -> ModuleType:
+    """Import a file of tools/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize("command", list(every_command()))
@@ -156,7 +213,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     start = (tmp_path / "site" / "index.html").read_text()
-    assert "images/demo.png" in start
+    assert "images/readme.svg" in start
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?(?:https?:)?//', start)
     for page in (tmp_path / "site").rglob("*.html"):
         for picture in re.findall(r'<img[^>]+src="([^":]+)"', page.read_text()):
@@ -164,3 +221,20 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     commands_page = (tmp_path / "site" / "reference" / "commands.html").read_text()
     for command in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert f"resperturb {command}" in commands_page
+    assert (
+        "var __index" in (tmp_path / "site" / "search" / "search_index.js").read_text()[:20]
+    )  # search without a server
+    for moved in ("audit.html", "distributed.html", "scaling.html"):
+        [target] = re.findall(r"url=([^\"]+)", (tmp_path / "site" / moved).read_text())
+        assert (tmp_path / "site" / target).exists()
+
+
+def test_every_public_name_has_a_place_in_the_reference() -> None:
+    """A page of the reference shows a package, and with it the names of its ``__all__``."""
+    pages = {page.stem: page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md")}
+    packages = {"mechanism": "perturbation"}
+    for page in pages.keys() - {"audit", "commands", "sde", "attacks"}:
+        package = packages.get(page, page)
+        public, _, _ = pages[page].partition("## Internals")
+        assert f"::: resperturb.{package}\n" in public + "\n"
+        assert importlib.import_module(f"resperturb.{package}").__all__

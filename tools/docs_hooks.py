@@ -1,5 +1,6 @@
 """What the documentation site needs besides its pages: the list of commands, a menu of what is there, doctests."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ MOVED = {
     "scaling.html": "how-to/several-devices.html",
 }
 SECURITY = Path(__file__).parents[1] / "SECURITY.md"
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "audit.ipynb"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page of all commands, written from their help, and SECURITY.md; leave missing pages out of the menu."""
+    """Add the page of all commands, written from their help, SECURITY.md, the notebook; leave missing pages out."""
     files.append(File.generated(config, COMMANDS, content=commands_page()))
     files.append(File.generated(config, "security.md", content=SECURITY.read_text()))
+    files.append(File.generated(config, "notebook.md", content=notebook_page(NOTEBOOK)))
     present = {file.src_uri for file in files}
     config.nav = _existing(config.nav, present)
     return files
@@ -43,6 +46,15 @@ def _existing(nav: Any, present: set[str]) -> list[Any]:
         elif target in present:
             kept.append(entry)
     return kept
+
+
+def notebook_page(notebook: Path) -> str:
+    """Write down the cells of a notebook, without what they printed."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook.read_text())["cells"]]
+    parts = [source if kind == "markdown" else f"```python\n{source}\n```" for kind, source in cells]
+    title, *rest = parts
+    where = f"*This page is `examples/{notebook.name}` in the repository; open it with Jupyter or VS Code.*"
+    return "\n\n".join([title, where, *rest]) + "\n"
 
 
 def commands_page() -> str:
@@ -81,14 +93,16 @@ def _row(parameter: Any) -> str:
 
 
 class Docstrings(Extension):  # type: ignore[misc]
-    """Show examples in docstrings as code, and names in them as names; leave out what only checks fields."""
+    """Show examples in docstrings as code, and names in them as names."""
 
     def on_instance(self, *, obj: Any, **others: Any) -> None:
         """Rewrite the docstring of one object."""
-        if obj.name == "__post_init__":
-            obj.public = False
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
+
+    def on_class_members(self, *, cls: Any, **others: Any) -> None:
+        """Leave out what only checks fields."""
+        cls.members.pop("__post_init__", None)
 
 
 def markdown(docstring: str) -> str:
