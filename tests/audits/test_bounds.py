@@ -1,14 +1,18 @@
 """Lower bounds hold at the stated rate in both designs, and stand rightly beside what is proven."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from resperturb.auditing.result import LowerBound
+from resperturb.audits.assess import Candidates, Settings, _tested
 from resperturb.audits.bounds import TOO_FEW, Design, paired, per_group
 from resperturb.audits.result import compare
+from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
+from resperturb.privacy.schedule import schedule
 
 DELTA = 1e-5
 
@@ -127,6 +131,29 @@ def test_without_members_or_without_others_there_is_no_bound(design: str) -> Non
     for members in (np.ones(4, dtype=bool), np.zeros(4, dtype=bool)):
         bound = bounded(np.arange(4.0), members, np.zeros(4, int), design)
         assert (bound.epsilon, bound.unmet) == (0.0, (TOO_FEW,))
+
+
+def test_a_guarantee_is_compared_with_a_bound_for_the_same_neighbours_only() -> None:
+    run = schedule(epochs=2, batch_size=100, records=1000)
+    proven = dpsgd_guarantee(noise_multiplier=1.0, schedule=run, delta=DELTA)
+    nobody = np.zeros(4, bool)
+    coins, cut = (
+        Design(kind, nobody, nobody, nobody, None, DELTA, 0.95, attacks=1) for kind in ("add_remove", "swap")
+    )
+    assert _tested(proven, coins) is proven
+    swapped = _tested(proven, cut)
+    assert swapped.neighbours == "swap"
+    assert swapped.epsilon > proven.epsilon
+    assert "counted for the swap of a record" in swapped.words
+    # Read from a file it cannot be converted: then it is not compared, which might refute a true claim.
+    assert _tested(replace(proven, ledger=None), cut).claimed_epsilon == math.inf
+
+
+def test_coins_can_be_read_as_a_cut_where_a_guarantee_is_for_swaps() -> None:
+    kinds, labels = np.full(8, "blank"), np.zeros(8, np.int64)
+    everybody = Candidates(np.arange(8) % 2 == 0, labels, kinds)
+    assert everybody.design(Settings(), 1, None).neighbours == "add_remove"
+    assert everybody.design(Settings(), 1, "swap").neighbours == "swap"
 
 
 def test_the_words() -> None:

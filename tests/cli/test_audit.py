@@ -54,7 +54,7 @@ def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None
         "noise off",
         "mislabelled canaries",
         "leaks: AUC",
-        "Proven: no useful guarantee",
+        "Proven: no guarantee: Noise that is Gaussian",
         "Shown: ",
         "with 95% confidence, as the best of",
         "attacks that were fixed beforehand",

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from resperturb.audits import kept_attacks, read_audit
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
 from resperturb.report.page import render, write_report
 from resperturb.training.run import Run
@@ -87,7 +88,7 @@ def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
         assert f"{assumption.status}: {assumption.statement}" in words
     noisy = runs[1].guarantees[-1]
     assert noisy.level == "vacuous"
-    assert "No useful guarantee (epsilon at most" in words
+    assert "No guarantee: Noise that is Gaussian to the end of its tails would give" in words
     assert all(assumption.statement in words for assumption in noisy.assumptions)
     assert "No guarantee: It was trained without noise." in words
 
@@ -101,7 +102,7 @@ def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedModel]
     lower = bounds["shown by an attack (lower bound)"]
     assert lower["x"][0] == max(0.01, audit.epsilon_lower.epsilon)
     upper = bounds["proven (upper bound)"]
-    assert upper["x"] == [runs[1].guarantees[-1].epsilon, runs[2].guarantee.epsilon]
+    assert upper["x"] == [runs[2].guarantee.epsilon]
 
 
 def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path
     dataclasses.replace(audit, tested_guarantee=small, epsilon_lower=shown).save(run.path)
     page = render([ReportedModel("mine", run.path, run)], "A report")
     assert page.index("Refuted: “mine” was claimed") < page.index('class="verdict"')
+    assert "A true claim is refuted in at most 5% of audits." in page
     assert "not refuted" not in page
     assert "Refuted" not in text(render([ReportedModel("mine", audited_run.path, audited_run)], "A report"))
 
@@ -297,8 +299,34 @@ def test_bounds_that_were_not_measured_alike_do_not_stand_in_one_column(
 
     apart = compared(audited_run, noisy_run, private_run)
     assert "may not be compared" in apart
-    assert ">=" not in apart
+    assert "shown shown" in apart
+    assert "as 1 as 2" in apart
     assert "infinite" not in apart
     alone = compared(audited_run, private_run)
     assert "may not be compared" not in alone
+    assert "epsilon epsilon" in alone
     assert ">=" in alone
+
+
+def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says_swap(
+    audited_run: Run, private_run: Run, tmp_path: Path
+) -> None:
+    run = copied(private_run, tmp_path)
+    proven = run.guarantee()
+    shown = dataclasses.replace(read_audit(audited_run.path).epsilon_lower, neighbours="swap")
+    dataclasses.replace(
+        read_audit(audited_run.path),
+        guarantee=proven,
+        tested_guarantee=proven.as_swap(),
+        epsilon_lower=shown,
+        digests=run.digests,
+    ).save(run.path)
+    trained_for, converted = worded(proven.epsilon), worded(proven.as_swap().epsilon)
+    done = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "80"})
+    assert f"<= {trained_for}" in done.stdout
+    assert f"<= {converted} swap" in done.stdout
+    page = render([ReportedModel("mine", run.path, run)], "A report")
+    assert f"proven {trained_for} ({converted} for the swap of a record, drawn)" in page
+    words = text(page)
+    assert f"Epsilon at most {trained_for} at delta" in words or f"(epsilon at most {trained_for} at delta" in words
+    assert f"psilon at most {converted} at delta {proven.delta:g}, counted for the swap of a record" in words

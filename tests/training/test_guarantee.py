@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from resperturb.privacy.gaussian import epsilon_for_delta
+from resperturb.privacy.guarantee import number
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run
 from tests.conftest import tiny_config
@@ -70,12 +71,16 @@ def test_noise_that_follows_from_a_seed_proves_nothing(tmp_path: Path, recipe: d
     found = finished(tmp_path, tiny_config(seeded_noise=True, **recipe)).guarantee(DELTA)
     assert found.claimed_epsilon == math.inf
     assert "--seeded-noise" in found.words
+    written = found.to_dict()
+    assert (written["epsilon"], written["max_tpr"], written["details"], written["notes"]) == (math.inf, 1.0, {}, [])
+    assert number(found.epsilon) not in str(found)
     assert finished(tmp_path, secret_config(**recipe)).guarantee(DELTA).claimed_epsilon < math.inf
 
 
-def test_what_the_generator_cuts_off_is_counted_in_delta_or_said(tmp_path: Path) -> None:
+def test_what_the_generator_cuts_off_is_counted_in_delta_or_nothing_is_claimed(tmp_path: Path) -> None:
     quiet = finished(tmp_path, secret_config(perturbation={"name": "additive", "gamma": 1.0})).guarantee(DELTA)
-    assert any("to the end of its tails" in a.statement for a in quiet.assumptions)
+    assert ["to the end of its tails" in a.statement for a in quiet.not_met] == [True]
+    assert quiet.claimed_epsilon == math.inf
     loud = secret_config(perturbation={"name": "additive", "gamma": 300.0})
     found = finished(tmp_path, loud).guarantee(DELTA)
     assert found.delta == DELTA

@@ -54,6 +54,14 @@ class LowerBound:
             return f"no epsilon above 0 was shown {how_sure}"
         return f"epsilon at least {self.epsilon:.3g} {how_sure}"
 
+    @property
+    def measured(self) -> str:
+        """What it is about and how it was measured, in words: two that differ in this may not be compared."""
+        changed = "the swap of" if self.neighbours == "swap" else "adding or removing"
+        among = "" if self.candidates is None else f", {self.candidates} candidates"
+        corrected = f", {self.correction}" if self.correction else ""
+        return f"for {changed} a {self.unit}{among}{corrected}"
+
     def comparable(self, other: "LowerBound") -> bool:
         """Whether two bounds measure the same thing and may stand in one column."""
         keys = ("delta", "confidence", "method", "neighbours", "unit", "candidates", "correction")

@@ -174,7 +174,9 @@ def assess(
         if candidates.population or "population" not in attack.published.needs
     ]
     bounding = sum(attack.bounding for attack in attacks)
-    wanted: Neighbours | None = None if guarantee.neighbours == "any" else guarantee.neighbours
+    # Where nothing is claimed there is nothing to stand beside: then all audits are made alike.
+    claimed = guarantee.claimed_epsilon < float("inf")
+    wanted: Neighbours | None = guarantee.neighbours if claimed and guarantee.neighbours != "any" else None
     design = candidates.design(settings, bounding, wanted)
     results = list(more)
     bounds: list[LowerBound] = []
@@ -321,7 +323,14 @@ def _tested(guarantee: Guarantee, design: Design) -> Guarantee:
             "The guarantee is for one record, and this audit bounds what a group of records tells.", design.delta
         )
     if guarantee.neighbours == "add_remove" and design.neighbours == "swap":
-        return guarantee.as_swap()
+        swapped = guarantee.as_swap()
+        if swapped.neighbours == "swap":
+            return swapped
+        return nothing_proven(
+            "The guarantee is for adding or removing a record, this audit tests replacing one, and what was released "
+            "is not known, so that the one cannot be counted as the other.",
+            design.delta,
+        )
     if guarantee.neighbours == "swap" and design.neighbours == "add_remove":
         return nothing_proven(
             "The guarantee is for replacing a record, and this audit tests adding or removing one.", design.delta

@@ -149,21 +149,27 @@ THRESHOLDS = ("loss", "confidence", "entropy", "modified-entropy", "label-only")
 LEARNED = ("shadow", "shadow-adaptive")
 
 
+def _way(row: dict[str, Any]) -> tuple[str, str]:
+    """How a row's lower bound was measured: bounds that differ in this may not be compared."""
+    return row["epsilon_lower"]["neighbours"], row["epsilon_lower"]["correction"]
+
+
 def _overview(rows: Sequence[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| model | train acc. | test acc. | paper's attack | thresholds | LiRA | RMIA | TPR at 1% FPR | "
-        "epsilon shown | proven |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    ways = list(dict.fromkeys(map(_way, rows)))
+    shown = [f"epsilon shown ({neighbours.replace('_', ' or ')}, {correction})" for neighbours, correction in ways]
+    headings = ["model", "train acc.", "test acc.", "paper's attack", "thresholds", "LiRA", "RMIA", "TPR at 1% FPR"]
+    headings += [*shown, "proven"]
+    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     for row in rows:
         groups = [best_attack(row, "record", names) for names in (LEARNED, THRESHOLDS, LIRA, RMIA)]
         cells = ["" if best is None else f"{best['record']['auc']:.3f}" for best in groups]
         strongest = best_attack(row, "record", [*LIRA, *RMIA])
         rate = "" if strongest is None else f"{strongest['record']['tpr_at_fpr']['0.01']:.3f}"
         upper = row["epsilon_upper"]
+        bounds = [f"{row['epsilon_lower']['epsilon']:.2f}" if way == _way(row) else "" for way in ways]
         lines.append(
             f"| {row['name']} | {row['train_accuracy']:.3f} | {row['test_accuracy']:.3f} | {' | '.join(cells)} | "
-            f"{rate} | {row['epsilon_lower']['epsilon']:.2f} | {'nothing' if upper == 'inf' else f'{upper:,.3g}'} |"
+            f"{rate} | {' | '.join(bounds)} | {'nothing' if upper == 'inf' else f'{upper:,.3g}'} |"
         )
     return lines
 

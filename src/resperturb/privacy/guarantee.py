@@ -97,7 +97,8 @@ class Guarantee:
             return f"no guarantee: {self.not_met[0].statement}"
         if self.epsilon == math.inf:
             return f"no guarantee: {self.setting}"
-        bound = f"epsilon at most {number(self.epsilon)} at delta {self.delta:g}"
+        swap = ", counted for the swap of a record" if "converted_from" in self.details else ""
+        bound = f"epsilon at most {number(self.epsilon)} at delta {self.delta:g}{swap}"
         return f"no useful guarantee ({bound})" if self.level == "vacuous" else bound
 
     @property
@@ -143,14 +144,17 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return plain values, ready for JSON; no number that rests on an assumption which is not met."""
         common = {field.name: getattr(self, field.name) for field in fields(Guarantee) if field.name != "ledger"}
+        unclaimed = bool(self.not_met)
         return {
             "schema": SCHEMA,
             **common,
+            "epsilon": self.claimed_epsilon,
+            "max_tpr": 1.0 if unclaimed else self.max_tpr,
             "assumptions": [vars(assumption) for assumption in self.assumptions],
-            "details": dict(self.details),
-            "notes": [list(note) for note in self.notes],
+            "details": {} if unclaimed else dict(self.details),
+            "notes": [] if unclaimed else [list(note) for note in self.notes],
             "level": self.level,
             "meaning": self.meaning,
         }
@@ -160,7 +164,7 @@ class Guarantee:
         lines = [*_wrapped(self.setting), "", *_wrapped(f"{word.upper()}: {sentence}"), ""]
         facts = [
             ("epsilon", f"{number(self.claimed_epsilon)} at delta {self.delta:g}"),
-            *self.notes,
+            *(() if self.not_met else self.notes),
             ("Protects", self.protects),
             ("Compares", self.compares),
         ]

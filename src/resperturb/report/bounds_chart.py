@@ -4,9 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from resperturb.auditing.result import LowerBound
 from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
 from resperturb.report.charts import Chart, shown
 from resperturb.report.collect import ReportedModel
+from resperturb.report.wording import measured_alike, not_comparable
 
 # The axis is logarithmic, so an epsilon of 0 is drawn at its left end, and an infinite one at its right.
 LEFT = 0.01
@@ -20,7 +22,8 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
         return None
     finite = [upper for run in drawn if (upper := _upper(run)) < math.inf]
     right = 10 ** math.ceil(math.log10(3 * max([*finite, LEAST_RIGHT / 3])))
-    rows = [_row(run, len(drawn) - number, right) for number, run in enumerate(drawn)]
+    ways, why = measured_alike(drawn), not_comparable(drawn)
+    rows = [_row(run, len(drawn) - number, right, ways) for number, run in enumerate(drawn)]
     data: list[dict[str, Any]] = [
         {
             "type": "scatter",
@@ -71,7 +74,7 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
         "What is proven beside what was shown",
         "The true epsilon of a run lies between what an attack has shown and what a proof allows, each under the "
         f"assumptions below. Up to {MEANINGFUL_UP_TO:g} a bound is meaningful, up to {WEAK_UP_TO:g} weak, beyond it "
-        "promises nothing of use. A lower bound at the left end is 0: nothing was shown.",
+        f"promises nothing of use. A lower bound at the left end is 0: nothing was shown. {why or ''}".strip(),
         "Upper and lower bounds on epsilon. " + "; ".join(row["worded"] for row in rows) + ".",
         {
             "data": [trace for trace in data if trace["x"]],
@@ -94,10 +97,20 @@ def _upper(run: ReportedModel) -> float:
     return run.guarantees[-1].claimed_epsilon
 
 
-def _row(run: ReportedModel, y: int, right: float) -> dict[str, Any]:
+def _counted(run: ReportedModel) -> str:
+    """What is proven; where it is drawn for swaps, beside the epsilon that the training was made for."""
+    first, last = run.guarantees[0], run.guarantees[-1]
+    if "converted_from" not in last.details:
+        return number(last.claimed_epsilon)
+    return f"{number(first.claimed_epsilon)} ({number(last.claimed_epsilon)} for the swap of a record, drawn)"
+
+
+def _row(run: ReportedModel, y: int, right: float, ways: Sequence[LowerBound]) -> dict[str, Any]:
     upper, lower = _upper(run), run.lower
-    found = "" if lower is None else f"shown {number(lower.epsilon)}, "
-    proven = "nothing proven" if upper == math.inf else f"proven {number(upper)}"
+    alike = [place for place, way in enumerate(ways, start=1) if lower is not None and lower.comparable(way)]
+    which = f" (measured as {alike[0]})" if len(ways) > 1 and alike else ""
+    found = "" if lower is None else f"shown {number(lower.epsilon)}{which}, "
+    proven = "nothing proven" if upper == math.inf else f"proven {_counted(run)}"
     refuted = ": <b>refuted</b>" if run.refuted else ""
     return {
         "y": y,

@@ -133,10 +133,23 @@ class ReportedModel:
 
     @cached_property
     def leaks(self) -> bool:
-        """Whether a leak was seen, beyond what the luck of the best of so many attacks explains."""
-        if self.audit is not None and self.audit.leaks:
-            return True
-        return any(attack.metrics.shows_leak(len(self.attacks)) for attack in self.attacks)
+        """Whether a leak was seen: by the audit, or by attacks that it does not know, corrected for all of them."""
+        audited = () if self.audit is None else self.audit.fixed
+        known = {attack.full_name for attack in audited}
+        others = [attack.metrics for attack in self.attacks if attack.name not in known]
+        tests = len(others) + sum(len(attack.metrics) for attack in audited)
+        seen = any(metrics.shows_leak(tests) for metrics in others)
+        return seen or (self.audit is not None and self.audit.leaks)
+
+    @property
+    def leak(self) -> str:
+        """Whether a leak was seen, and by what where the AUC of the strongest attack does not show it."""
+        if not self.leaks:
+            return "not seen"
+        if self.worst is not None and self.worst.interval[0] > 0.5:
+            return "yes"
+        by_bound = self.lower is not None and self.lower.epsilon > 0
+        return "yes, by the bound on epsilon" if by_bound else "yes, on other candidates or by another attack"
 
     @cached_property
     def kind(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from resperturb.auditing.result import LowerBound
 from resperturb.privacy.guarantee import percent
 from resperturb.report.collect import ReportedModel
 
@@ -59,7 +60,7 @@ def refutation(run: ReportedModel) -> str | None:
         return None
     return (
         f"Refuted: “{run.name}” was claimed to have {run.guarantees[-1].words}, but its audit showed "
-        f"{run.lower.words}. "
+        f"{run.lower.words}. A true claim is refuted in at most {100 * (1 - run.lower.confidence):.3g}% of audits. "
         "Something that the claim rests on does not hold; do not rely on it."
     )
 
@@ -80,16 +81,24 @@ def unequal(runs: Sequence[ReportedModel]) -> str | None:
     )
 
 
+def measured_alike(models: Sequence[ReportedModel]) -> list[LowerBound]:
+    """One lower bound of each way in which those of the models were measured: each way is a column of its own."""
+    ways: list[LowerBound] = []
+    for model in models:
+        if model.lower is not None and not any(model.lower.comparable(way) for way in ways):
+            ways.append(model.lower)
+    return ways
+
+
 def not_comparable(models: Sequence[ReportedModel]) -> str | None:
-    """Say why the lower bounds of models may not stand in one column, if they may not."""
-    bounds = [(model.name, model.lower) for model in models if model.lower is not None]
-    apart = [name for name, bound in bounds if not bound.comparable(bounds[0][1])]
-    if not apart:
+    """Say why the lower bounds of models stand in several columns, if they do."""
+    ways = measured_alike(models)
+    if len(ways) < 2:
         return None
-    each = "; ".join(f"“{name}”: {bound.words}" for name, bound in bounds)
+    each = "; ".join(f"{number}, {way.measured}" for number, way in enumerate(ways, start=1))
     return (
-        "The lower bounds on epsilon were not measured alike (other neighbours, unit, candidates or correction), so "
-        f"they may not be compared. {each}."
+        "The lower bounds on epsilon were not measured alike, so they stand apart and may not be compared. Measured "
+        f"as {each}."
     )
 
 

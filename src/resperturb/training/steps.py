@@ -118,11 +118,11 @@ class Steps:
         )
 
     def epsilon(self, progress: Progress) -> float | None:
-        """The epsilon that the method of training proves after the steps taken so far, if it proves any."""
+        """The epsilon that the method of training may claim after the steps taken so far; None if it claims none."""
         if not self.config.method.private:
             return None
         taken = progress.epoch * self.per_epoch + progress.step
-        return self.config.method.guarantee(self.config, len(self.members), taken).epsilon
+        return self.config.method.guarantee(self.config, len(self.members), taken).claimed_epsilon
 
     def _set_learning_rate(self, epoch: int) -> None:
         for group in self.optimizer.param_groups:

@@ -137,6 +137,8 @@ def _epsilon(run: Run) -> str:
     if not run.config.method.private:
         return "the training claims none."
     proven = run.guarantee()
+    if proven.not_met:
+        return f"none may be claimed: {proven.not_met[0].statement}"
     epsilon = proven.epsilon
     places = {run.result_path: read_json(_Claimed, run.result_path).guarantee.get("epsilon")}
     if entries := run.metrics():

@@ -127,7 +127,7 @@ def measure_audit(target: Run, preset: Preset) -> AuditSummary:
         epsilon_lower=lower.epsilon,
         confidence=lower.confidence,
         delta=lower.delta,
-        epsilon_upper=found.tested_guarantee.epsilon,
+        epsilon_upper=found.tested_guarantee.claimed_epsilon,
         verdict=found.verdict,
         design=f"{lower.neighbours} of a {lower.unit}",
         refusal=lower.unmet[0] if lower.unmet else None,

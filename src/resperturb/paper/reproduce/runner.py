@@ -198,7 +198,9 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
         attack_learning_rates=tuple(
             sorted({attack.attack_learning_rate for one in found for attack in one.attacks.values()})
         ),
-        proven=None if proven is None else ProvenEpsilon(proven.epsilon, proven.delta, proven.details["steps"]),
+        proven=None
+        if proven is None or proven.not_met
+        else ProvenEpsilon(proven.epsilon, proven.delta, proven.details["steps"]),
         trained={run.config.digest: run.result.seconds for one in found for run in (*one.used, *shadows)},
     )
 

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from resperturb.privacy import Guarantee, Schedule
 
 # At an epsilon of some twenty the far tails begin to count, and there the generator is not Gaussian.
-EXACT_TAIL = (
-    "The noise is Gaussian to the end of its tails. The generator cuts them off, with a probability of 2^-63 per "
-    "number, "
-    "which at an epsilon as large as this is more than delta allows."
+CUT_OFF = (
+    "Noise that is Gaussian to the end of its tails would give an epsilon of {epsilon}. So large a one rests on "
+    "tails that the generator cuts off, with a probability of 2^-63 per number, which is more than delta allows."
 )
 
 
@@ -117,7 +116,7 @@ class Additive(Strategy):
 
     def guarantee(self, facts: TrainingFacts, delta: float) -> "Guarantee":
         """Bound what the weights tell by the noise on the inputs, which all else is computed from."""
-        from resperturb.privacy.guarantee import Assumption, nothing_proven
+        from resperturb.privacy.guarantee import Assumption, nothing_proven, number
         from resperturb.privacy.schedule import schedule
 
         if self.scale != "constant":
@@ -133,7 +132,8 @@ class Additive(Strategy):
         if tail < delta / 2:
             # The generator cuts its tails off; what that adds to delta is taken from it beforehand.
             return replace(self._gaussian(facts, plan, delta - tail), delta=delta)
-        return replace(proven, assumptions=(*proven.assumptions, Assumption("assumed", EXACT_TAIL)))
+        cut_off = Assumption("not met", CUT_OFF.format(epsilon=number(proven.epsilon)))
+        return replace(proven, assumptions=(*proven.assumptions, cut_off))
 
     def _gaussian(self, facts: TrainingFacts, plan: "Schedule", delta: float) -> "Guarantee":
         from resperturb.privacy.additive import additive_guarantee
