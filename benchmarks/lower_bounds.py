@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from resperturb.auditing import Bonferroni, clopper_pearson, gdp, one_run, one_run_fdp
+from resperturb.auditing import Bonferroni, bayesian, clopper_pearson, gdp, one_run, one_run_fdp
 from resperturb.privacy.gaussian import epsilon_for_delta
 
 DELTA, ALPHA = 1e-5, 0.05
@@ -24,6 +24,8 @@ OURS: dict[str, Bound] = {
     "gdp": lambda m, n: gdp(m, n).epsilon,
     "one_run": lambda m, n: one_run(m, n).epsilon,
     "one_run_fdp": lambda m, n: one_run_fdp(m, n).epsilon,
+    "one_run_fdp, Gaussian": lambda m, n: one_run_fdp(m, n, curve="gaussian").epsilon,
+    "bayesian": lambda m, n: bayesian(m, n).epsilon,
 }
 
 
@@ -51,6 +53,10 @@ def by_coins(rng: np.random.Generator, size: int, mu: float) -> tuple[Scores, Sc
 NULL: dict[str, Callable[[np.random.Generator, int], Scores]] = {
     "normal": lambda rng, size: rng.normal(size=size),
     "nine in ten are one": lambda rng, size: (rng.random(size) < 0.9).astype(float),
+    "one in twenty is one": lambda rng, size: (rng.random(size) < 0.05).astype(float),
+    "heavy tails": lambda rng, size: rng.standard_cauchy(size),
+    "equal in groups of ten": lambda rng, size: np.repeat(rng.normal(size=size // 10), 10),
+    "all equal": lambda rng, size: np.ones(size),
 }
 
 
@@ -73,9 +79,9 @@ def main() -> None:
                 cells.append(f"{found.mean():.2f}" + (f" (above the truth in {above:.0%})" if above else ""))
             print(f"| {size} | {mu:g} | {truth:.2f} | " + " | ".join(cells) + " |", flush=True)
     print("| canaries, scores without signal | " + " | ".join(bounds) + " |")
-    for size in (200, 1000):
+    for size in (50, 200, 1000):
         for name, scores in NULL.items():
-            rng, claims = np.random.default_rng(1), dict.fromkeys(bounds, 0)
+            rng, claims = np.random.default_rng([12345, size]), dict.fromkeys(bounds, 0)
             for _ in range(chosen.audits):
                 drawn, member = scores(rng, size), rng.random(size) < 0.5
                 for key, bound in bounds.items():
