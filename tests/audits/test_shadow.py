@@ -72,6 +72,19 @@ def test_one_standard_shadow_serves_targets_of_every_noise() -> None:
     assert len(shadows) == 1
 
 
+def test_the_papers_attacker_does_not_know_of_dp_sgd_and_the_adaptive_one_does() -> None:
+    target = tiny_config(
+        method={"name": "dpsgd", "noise_multiplier": 2.0}, perturbation={"name": "additive", "gamma": 1}
+    )
+    standard = shadow.shadow_config(target, adaptive=False)
+    assert standard.digest == shadow.shadow_config(tiny_config(), adaptive=False).digest
+    assert (standard.method.private, standard.norm, standard.schedule) == (False, "batch", "he")
+    assert shadow.shadow_config(target, adaptive=True).method == target.method
+    # What was asked for by name stays.
+    chosen = tiny_config(method={"name": "dpsgd"}, schedule="constant")
+    assert shadow.shadow_config(chosen, adaptive=False).schedule == "constant"
+
+
 def test_a_shadow_that_did_not_train_is_refused_with_the_numbers(attacked_run: Run, tmp_path: Path) -> None:
     untrained = train(tiny_config(lr=1e-9, epochs=1, data={"limit": 400, "part": "shadow_train"}), runs=tmp_path)
     with pytest.raises(ResperturbError, match=r"did not train: its test accuracy is 0\.\d+, the target's 0\.\d+"):

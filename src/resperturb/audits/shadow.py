@@ -25,9 +25,11 @@ from resperturb.audits.bounds import Design
 from resperturb.audits.result import RECORD, SCORES_FOLDER, AttackResult, AttackScores, keep_attack, read_attack
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import parse_name
+from resperturb.models.source import source_of
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
+from resperturb.training.method import method_of
 from resperturb.training.predict import predict, require_noise
 from resperturb.training.run import Run
 
@@ -42,12 +44,13 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.8)
 def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
     """Say how the shadow is trained: as the target, on the shadow's quarter.
 
-    The paper's attacker does not know of the perturbation: its shadow is a standard network. An adaptive one gives
-    the shadow the target's own perturbation, and ensemble, and way of training.
+    The paper's attacker does not know of the perturbation, nor of a private training: its shadow is a standard
+    network, trained by SGD. An adaptive one gives the shadow the target's own perturbation, and ensemble, and way of
+    training.
 
     Args:
         target: The configuration of the target.
-        adaptive: Whether the attacker knows the target's perturbation.
+        adaptive: Whether the attacker knows the target's perturbation and its private training.
 
     Returns:
         The configuration of the shadow.
@@ -59,7 +62,18 @@ def shadow_config(target: TrainConfig, adaptive: bool) -> TrainConfig:
     if not adaptive:
         changes["perturbation"] = None
         changes["model"] = str(parse_name(target.model).single)
+        changes |= _standard_training(target)
     return target.model_copy(update=changes)
+
+
+def _standard_training(target: TrainConfig) -> dict[str, Any]:
+    """What a private target changes to be trained by SGD: what its method brought along goes with it."""
+    if not target.method.private:
+        return {}
+    recipe = source_of(target.network).recipe
+    brought = [name for name, value in target.method.defaults.items() if getattr(target, name) == value]
+    standard = {name: recipe.get(name, TrainConfig.model_fields[name].default) for name in brought}
+    return {"method": method_of("sgd"), **standard}
 
 
 def learned_shadow_configs(target: TrainConfig) -> list[TrainConfig]:

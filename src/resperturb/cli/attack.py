@@ -16,7 +16,8 @@ HELP = """
 Attack a run: can one tell who was in its training set?
 
 This is the attack of the paper (Salem et al. 2018): a shadow model is trained, and a small network learns from its
-answers what members look like. With `--adaptive` the shadow is perturbed like the target, which the paper's is not.
+answers what members look like. With `--adaptive` the shadow is trained like the target, with its perturbation
+and its DP-SGD, of which the paper's attacker does not know.
 
 It is a weak attack: that it fails says little. What it finds is a leak.
 
@@ -31,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def attack(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="Perturb the shadow like the target.")] = False,
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Train the shadow like the target.")] = False,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws averaged for every answer.")] = 1,
     attack_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the attack network.")] = 0,
     data_in: DataInOption = None,
