@@ -10,13 +10,16 @@ ROOT = Path(__file__).parents[1] / "src"
 PACKAGES = ("audits", "auditing", "data", "engine", "models", "perturbation", "privacy", "report", "training")
 
 
+def exports(package: str) -> set[str]:
+    tree = ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text())
+    return {name for node in tree.body if isinstance(node, ast.Assign) for name in ast.literal_eval(node.value)}
+
+
 def public_functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions that the packages of ``resperturb.__all__`` export, as their source has them."""
     for package in PACKAGES:
-        tree = ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text())
-        lists = [node.value for node in tree.body if isinstance(node, ast.Assign)]
-        exported = {name for names in lists for name in ast.literal_eval(names)}
-        for line in tree.body:
+        exported = exports(package)
+        for line in ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text()).body:
             if not isinstance(line, ast.ImportFrom) or line.module is None:
                 continue
             file = ROOT / f"{line.module.replace('.', '/')}.py"
@@ -42,3 +45,15 @@ def test_a_public_function_says_what_it_takes_and_returns(name: str) -> None:
     assert function.returns is not None
     if ast.unparse(function.returns) != "None":
         assert "Returns:" in said or "Yields:" in said
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "resperturb" / "paper").rglob("*.py")), ids=lambda file: file.stem)
+def test_the_paper_uses_the_library_by_its_public_names_alone(file: Path) -> None:
+    for line in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(line, ast.ImportFrom) or not (line.module or "").startswith("resperturb."):
+            continue
+        _, package, *inner = str(line.module).split(".")
+        if package in ("paper", "cli", "errors", "files", "checks"):
+            continue
+        assert not inner, f"line {line.lineno}: {line.module}"
+        assert {alias.name for alias in line.names} <= exports(package), f"line {line.lineno}"

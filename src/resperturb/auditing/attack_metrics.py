@@ -14,6 +14,7 @@ from resperturb.auditing.scores import Scores, check_probability, check_scores
 from resperturb.errors import UsageError
 
 Groups = NDArray[np.generic]
+SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,12 @@ class AttackMetrics:
         found = next((point for point in self.tpr_at_fpr if abs(point.fpr - fpr) < 1e-12), None)
         return found if found is not None and can_be_seen(fpr, self.nonmembers) else None
 
-    def shows_leak(self, tests: int = 1, significance: float = 0.05) -> bool:
+    def shows_leak(self, tests: int = 1) -> bool:
         """Say whether this is more than chance explains, for the best of ``tests`` attacks.
 
         One rule everywhere: the test is significant after Bonferroni's correction, and the interval lies above 0.5.
         """
-        return self.p_value * tests < significance and self.auc_interval.low > 0.5
+        return self.p_value * tests < SIGNIFICANCE and self.auc_interval.low > 0.5
 
 
 def attack_metrics(

@@ -58,19 +58,11 @@ class PoisonAudit:
     """What models trained with and without the poison show, beside what is proven.
 
     Attributes:
-        run: The folder of the run whose setting was trained again.
-        hash: What names its configuration.
-        poison: The kind of poison.
-        copies: How many copies of it there were.
-        trials: The number of models with it, and of models without.
-        noticed_with: How many of the models with it show it.
-        noticed_without: How many of the others do.
-        scores_with: How much each model with it believes in its label, as log-odds.
-        scores_without: The same of the others.
-        epsilon_lower: What that bounds epsilon by.
-        most_that_could_be_shown: What a perfect attack would show with so many trials.
+        hash: What names the configuration of the run.
+        noticed_with: How many of the models with the poison give its label more than half of the probability.
+        scores_with: How much each model with the poison believes in its label, as log-odds.
+        most_that_could_be_shown: The epsilon that a perfect attack would show with so many trials.
         guarantee: What is proven, if that is about records that are added.
-        verdict: How the two bounds compare.
     """
 
     run: str

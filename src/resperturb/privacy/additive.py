@@ -187,7 +187,6 @@ def additive_guarantee(
     blocks: int | None = None,
     lam: float | None = None,
     radius_status: Status = "assumed",
-    bound_status: Status = "assumed",
 ) -> AdditiveGuarantee:
     """Bound what a training run with the additive strategy gives away about one image.
 
@@ -202,7 +201,6 @@ def additive_guarantee(
         blocks: Also give Theorem 1's budgets of so many blocks.
         lam: Theorem 1's lambda; the best one if None.
         radius_status: Whether the radius is assumed or enforced.
-        bound_status: Whether the bound is assumed or enforced.
 
     Returns:
         The exact bound that holds, beside Theorem 1 as printed.
@@ -240,7 +238,7 @@ def additive_guarantee(
         max_tpr=exact.max_tpr,
         protects="the pixels of one training image, even from someone who holds the weights and knows every other "
         "record. NOT its label, nor the number of images.",
-        assumptions=_assumptions(radius, bound, schedule, networks, radius_status, bound_status),
+        assumptions=_assumptions(radius, bound, schedule, networks, radius_status),
         ledger=ledger,
         neighbours="swap",
         compares=SAME_LABEL,
@@ -332,13 +330,9 @@ def _best_lam(rho: float, delta: float) -> float:
 
 
 def _assumptions(
-    radius: float, bound: float, schedule: Schedule, networks: int, radius_status: Status, bound_status: Status
+    radius: float, bound: float, schedule: Schedule, networks: int, radius_status: Status
 ) -> tuple[Assumption, ...]:
-    clipped = {
-        "assumed": "",
-        "enforced": " (no larger one can reach it)",
-        "measured": " (measured on this data: another record could exceed it)",
-    }[radius_status]
+    clipped = " (no larger one can reach it)" if radius_status == "enforced" else ""
     uses = f"{schedule.passes * networks} times"
     each = "" if networks == 1 else f", {schedule.passes} passes through {networks} networks"
     return (
@@ -353,9 +347,7 @@ def _assumptions(
             "Nothing else is computed from the images: no pixel statistics, no accuracy on them that is published "
             "or used to choose a model.",
         ),
-        Assumption(
-            bound_status, f"The mean output of every block has norm at most {bound:g}.", needed_by="Theorem 1"
-        ),
+        Assumption("assumed", f"The mean output of every block has norm at most {bound:g}.", needed_by="Theorem 1"),
         Assumption(
             "assumed",
             "The output of every block is normal with the same spread for both data sets, which is not true in "

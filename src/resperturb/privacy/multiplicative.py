@@ -13,7 +13,7 @@ from typing import Any
 from resperturb.checks import between_0_and_1, count, not_negative, positive, ratio
 from resperturb.privacy.accounting import Ledger, account
 from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
-from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, Status, number
+from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, number
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,13 @@ class MultiplicativeGuarantee(Guarantee):
         ]
 
 
-def multiplicative_guarantee(
-    answers: Answers, *, delta: float, queries: int = 1, bound_status: Status = "assumed"
-) -> MultiplicativeGuarantee:
+def multiplicative_guarantee(answers: Answers, *, delta: float, queries: int = 1) -> MultiplicativeGuarantee:
     """Bound what ``queries`` answers give away about the training set.
 
     Args:
         answers: The noise of the model and the bounds of its network.
         delta: At which epsilon is stated.
         queries: Draws of the noise that are answered in all.
-        bound_status: Whether the bounds are assumed or enforced.
 
     Returns:
         The guarantee, for what is answered and not for the weights.
@@ -194,7 +191,7 @@ def multiplicative_guarantee(
         max_tpr=exact.max_tpr,
         protects="everything about the training set, labels too, from someone who sees only these answers; not from "
         "anyone who holds the weights. A small epsilon means that the answers hardly depend on training at all.",
-        assumptions=_assumptions(answers, queries, bound_status),
+        assumptions=_assumptions(answers, queries),
         ledger=ledger,
         neighbours="any",
         compares=COMPARED["any"],
@@ -249,12 +246,12 @@ def calibrate_multiplicative(
     return multiplicative_guarantee(answers, delta=delta, queries=queries)
 
 
-def _assumptions(answers: Answers, queries: int, bound_status: Status) -> tuple[Assumption, ...]:
+def _assumptions(answers: Answers, queries: int) -> tuple[Assumption, ...]:
     return (
         Assumption(
-            bound_status, f"Every residual mapping has norm at most {answers.bound:g} on every input anyone can send."
+            "assumed", f"Every residual mapping has norm at most {answers.bound:g} on every input anyone can send."
         ),
-        Assumption(bound_status, f"The last layer has no bias and weights of norm at most {answers.weight_norm:g}."),
+        Assumption("assumed", f"The last layer has no bias and weights of norm at most {answers.weight_norm:g}."),
         Assumption(
             "assumed",
             f"Block noise multiplies features of magnitude at least {answers.floor:g}, a feature of exactly 0 too; "
