@@ -260,7 +260,7 @@ def _repeats(draws: list[Tensor]) -> bool:
     return any(bool(torch.isclose(a, b, rtol=1e-3).all()) for a, b in alike)
 
 
-class _Recorder:
+class _Recorder(Probe):
     """Stands at a junction, and notes what was added there in units of what should be."""
 
     def __init__(self, where: str, slot: Slot) -> None:

@@ -21,9 +21,10 @@ point of another package in the group ``resperturb.strategies``) with a class th
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from resperturb.errors import UsageError
 from resperturb.noise import Draw, NoiseSource
@@ -57,17 +58,22 @@ class TrainingFacts:
     input_numbers: int = 0
 
 
-class Probe(Protocol):
+class Probe(ABC):
     """Measures the noise of one place outside of the junctions while a model runs."""
 
     where: str
+    handle: RemovableHandle | None = None
 
+    @abstractmethod
     def attach(self) -> None:
-        """Start to look."""
+        """Start to look, by a hook that :attr:`handle` removes."""
 
     def detach(self) -> None:
         """Stop to look, and leave the model as it was."""
+        if self.handle is not None:
+            self.handle.remove()
 
+    @abstractmethod
     def draws(self) -> list[Tensor]:
         """Return what was added at each call in units of what should be: standard normals, or zeros if it is lost."""
 
@@ -136,6 +142,17 @@ class Strategy(ABC):
         from resperturb.privacy.guarantee import nothing_proven
 
         return nothing_proven(f"Nothing is known to be proven of the strategy {self.name!r}.", delta)
+
+    @property
+    def label(self) -> str:
+        """What it is in a word or two for a table: its name, and its level of noise if it has one.
+
+        >>> from resperturb import Additive
+        >>> Additive(gamma=0.5).label
+        'additive 0.5'
+        """
+        level = getattr(self, "gamma", None)
+        return self.name if level is None else f"{self.name} {level:g}"
 
     def describe(self) -> str:
         """Say in a few words what it is.

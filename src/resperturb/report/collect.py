@@ -56,10 +56,9 @@ class ReportedModel:
         """What keeps it from leaking, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``."""
         if self.run is None:
             return "" if self.audit is None else self.audit.model.description
-        kinds = [] if self.strategy == "none" else [f"{self.strategy} {self.gamma:g}"]
-        if self.run.config.method.label:
-            kinds.append(self.run.config.method.label)
-        return " + ".join(kinds) or "none"
+        config = self.run.config
+        labels = ["" if config.perturbation is None else config.perturbation.label, config.method.label]
+        return " + ".join(filter(None, labels)) or "none"
 
     @property
     def train_accuracy(self) -> float:

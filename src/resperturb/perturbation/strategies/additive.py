@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils.hooks import RemovableHandle
 
 from resperturb.errors import UsageError
 from resperturb.noise import Draw, NoiseSource, tail_delta
@@ -247,14 +246,13 @@ def first_layer(network: nn.Module) -> list[nn.Module]:
     return [layer for layer in itertools.islice(layers, 1) if layer is not network]
 
 
-class InputProbe:
+class InputProbe(Probe):
     """Takes the difference of what two calls with one batch let in, in units of the noise that should be there."""
 
     def __init__(self, network: nn.Module, std: float) -> None:
         self.where = "input"
         self.network, self.std = network, std
         self.inputs: list[Tensor] = []
-        self.handle: RemovableHandle | None = None
 
     def attach(self) -> None:
         """Look at what comes in after all other hooks."""
@@ -265,11 +263,6 @@ class InputProbe:
                 self.inputs.append((args[where] if isinstance(where, int) else kwargs[where]).detach().double())
 
         self.handle = self.network.register_forward_pre_hook(look, with_kwargs=True)
-
-    def detach(self) -> None:
-        """Stop to look."""
-        if self.handle is not None:
-            self.handle.remove()
 
     def draws(self) -> list[Tensor]:
         """Return the differences of successive inputs, each of variance 1."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from resperturb.errors import UsageError
 from resperturb.noise import Draw, NoiseSource
@@ -155,14 +154,13 @@ def _has_output_noise(network: nn.Module, source: NoiseSource) -> bool:
     return any(isinstance(hook, OutputNoise) and hook.source is source for hook in hooks)
 
 
-class OutputProbe:
+class OutputProbe(Probe):
     """Compares the outputs of a linear layer with those that its weights give."""
 
     def __init__(self, layer: nn.Linear, std: float) -> None:
         self.where = "output"
         self.layer, self.std = layer, std
         self.found: list[Tensor] = []
-        self.handle: RemovableHandle | None = None
 
     def attach(self) -> None:
         """Look at the outputs after all other hooks."""
@@ -173,11 +171,6 @@ class OutputProbe:
             self.found.append((output.double() - plain.double()) / (self.std * norm))
 
         self.handle = self.layer.register_forward_hook(look)
-
-    def detach(self) -> None:
-        """Stop to look."""
-        if self.handle is not None:
-            self.handle.remove()
 
     def draws(self) -> list[Tensor]:
         """Return what was added to the outputs, in units of ``output_std |x|``."""
