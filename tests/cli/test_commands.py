@@ -29,7 +29,7 @@ def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
         "import sys; from resperturb.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'lightning_fabric', 'ray', 'datasets', 'plotly', 'scipy'} & set(sys.modules)\n"
+        "heavy = {'torch', 'lightning_fabric', 'ray', 'datasets', 'scipy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, cwd=tmp_path)
@@ -69,7 +69,7 @@ def test_every_command_s_help_has_an_example(command: list[str]) -> None:
 
 
 def test_importing_the_package_is_light() -> None:
-    heavy = "{'torch', 'lightning_fabric', 'ray', 'datasets', 'transformers', 'plotly', 'matplotlib'}"
+    heavy = "{'torch', 'lightning_fabric', 'ray', 'datasets', 'transformers', 'matplotlib'}"
     code = f"import sys, resperturb; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,6 @@ def render(
 ) -> str:
     """Return the page of :func:`write_report`; everything that came from a user is escaped in it."""
     import jinja2
-    from plotly.offline import get_plotlyjs
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("resperturb.report", "templates"),
@@ -77,10 +77,12 @@ def render(
         "proven": _present(bounds(runs)),
     }
     script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
+    plotly = (files("resperturb.report") / "vendor" / "plotly-basic.min.js").read_text()
     return environment.get_template("report.html").render(
         title=title,
         headline=wording.headline(runs),
         decisions=[decision_of(run, policy or default_policy()) for run in runs],
+        policy=policy or default_policy(),
         residual=RESIDUAL,
         own_policy=policy is not None,
         for_reviewers=for_reviewers,
@@ -90,14 +92,15 @@ def render(
         grouped=any(run.audit is not None and run.audit.groups for run in runs),
         caveat=wording.CAVEAT,
         whom=wording.whom,
+        counted=wording.counted,
         runs=runs,
         charts=drawn,
         figures=[_data(chart) for part in drawn.values() for chart in part],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
         facts=facts_table(runs, for_reviewers),
-        plotly=get_plotlyjs(),
+        plotly=plotly,
         script=script,
-        script_sources=" ".join(_source(code) for code in (get_plotlyjs(), script)),
+        script_sources=" ".join(_source(code) for code in (plotly, script)),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
