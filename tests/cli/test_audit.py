@@ -54,15 +54,27 @@ def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None
         "noise off",
         "mislabelled canaries",
         "leaks: AUC",
-        "Proven: no guarantee: Noise that is Gaussian",
+        "No guarantee: Noise that is Gaussian",
         "Shown: ",
         "with 95% confidence, as the best of",
         "attacks that were fixed beforehand",
     ):
         assert words in shown, words
     assert "An attack that finds nothing proves nothing" not in shown
+    assert done.stdout.splitlines()[0].startswith(f"{run.path.name} leaks: AUC 0.")
+    assert ", canaries 0." in done.stdout.splitlines()[0]
+    assert "records and 20 canaries" in shown
     wordy = CliRunner().invoke(app, ["audit", str(run.path), "--one-run", "--draws", "1,2", "--verbose"])
     assert "An attack that finds nothing proves nothing" in " ".join(wordy.stdout.split())
+
+
+def test_the_audit_fits_80_columns_and_cuts_no_word(run: Run) -> None:
+    arguments = ["audit", str(run.path), "--one-run", "--draws", "1,2", "--verbose"]
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "…" not in done.stdout
+    assert "infinite" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -140,3 +152,29 @@ def test_ones_own_training_is_audited_reported_and_compared(tmp_path: Path, monk
         assert reason in str(failed.exception)
     both = CliRunner().invoke(app, ["audit", "run", "--training", "mytraining:setup"])
     assert isinstance(both.exception, UsageError)
+
+
+def test_a_poison_audit_of_which_nothing_is_proven_names_no_infinite_epsilon() -> None:
+    import io
+    from types import SimpleNamespace
+
+    from rich.console import Console
+
+    from resperturb.cli.audit_poison import _show
+    from resperturb.privacy import nothing_proven
+
+    found = SimpleNamespace(
+        run="mine",
+        copies=1,
+        poison="clipbkd",
+        noticed_with=3,
+        noticed_without=1,
+        trials=4,
+        most_that_could_be_shown=1.0,
+        verdict="nothing proven",
+        guarantee=nothing_proven("No noise."),
+        epsilon_lower=SimpleNamespace(words="no epsilon above 0 was shown", assumptions=()),
+    )
+    written = io.StringIO()
+    _show(Console(file=written, width=80), found)  # type: ignore[arg-type]
+    assert "Nothing is proven about added records." in written.getvalue()

@@ -1,5 +1,6 @@
 """The report in a real browser: it draws, obeys its buttons, keeps to itself, and fits a phone."""
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ def page(runs: list[ReportedModel], tmp_path_factory: pytest.TempPathFactory) ->
         pytest.skip("no chromium is installed; `apt install chromium` to test the report in it.")
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(path, runs, f"A report {NASTY}", show_records=True)
+    write_report(path.with_name("many.html"), runs * 2, "Six models")
     ARTEFACTS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=QUIET)
@@ -139,6 +141,83 @@ def test_it_prints_light_and_unfolded(page: Page) -> None:
     assert page.locator("details:not([open])").count() == folded
     assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
     page.locator("#theme").click()
+
+
+# What prints on the first sheet ends here, in pixels of 1/96 inch.
+FIRST = "() => document.querySelector('.first').getBoundingClientRect().bottom + scrollY"
+# Letter paper, the shorter, of 11 inches, and A4, the narrower, of 210 mm; margins of 0.4 inches.
+HEIGHT, WIDTH = int((11 - 0.8) * 96), int((210 / 25.4 - 0.8) * 96)
+
+
+def test_the_decision_is_one_printed_page(page: Page) -> None:
+    address = page.url
+    for name in (address, address.replace("report.html", "many.html")):
+        page.goto(name)
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": WIDTH, "height": 900})
+        assert page.evaluate(FIRST) <= HEIGHT, name
+        assert page.evaluate("() => getComputedStyle(document.querySelector('.first')).breakAfter") == "page"
+        page.emulate_media(media="screen")
+        page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(address)
+    page.wait_for_function(DRAWN)
+
+
+# Words of a table that are broken over two lines, other than names too long for any column.
+BROKEN = """() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll("th, td")) {
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const word of node.textContent.matchAll(/[^\\s\\-/()]+/g)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        if (word[0].length < 20 && new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1) {
+          broken.push(word[0]);
+        }
+      }
+    }
+  }
+  return broken;
+}"""
+
+
+def test_no_word_is_split_and_the_auc_is_seen_on_a_phone(page: Page) -> None:
+    page.evaluate("() => document.querySelectorAll('details').forEach(item => { item.open = true; })")
+    assert page.evaluate(BROKEN) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate(BROKEN) == []
+    area = page.locator("#leak ~ .scroll").first.locator("tbody tr:first-child td").first.bounding_box()
+    assert area is not None
+    assert area["x"] + area["width"] <= 390
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.reload()
+    page.wait_for_function(DRAWN)
+
+
+def test_no_two_ticks_of_an_axis_look_alike(page: Page) -> None:
+    ticks = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".chart")].flatMap(chart =>
+            ["xtick", "ytick"].map(kind => [chart.id + " " + kind,
+                [...chart.querySelectorAll("." + kind + " text")].map(label => label.textContent)])))"""
+    )
+    assert any(ticks.values())
+    assert {axis: labels for axis, labels in ticks.items() if len(set(labels)) < len(labels)} == {}
+
+
+def test_axe_finds_nothing(page: Page) -> None:
+    if importlib.util.find_spec("axe_playwright_python") is None and not os.environ.get("CI"):
+        pytest.skip("axe is not installed: pip install axe-playwright-python")
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.evaluate("() => document.querySelectorAll('details').forEach(item => { item.open = true; })")
+    for theme in ("light", "dark"):
+        page.evaluate(f"() => {{ document.documentElement.dataset.theme = '{theme}'; }}")
+        found = Axe().run(page).response["violations"]
+        assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in found] == [], theme
+    page.reload()
+    page.wait_for_function(DRAWN)
 
 
 def test_everything_can_be_reached_by_keyboard_and_has_a_name(page: Page) -> None:

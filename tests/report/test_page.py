@@ -39,7 +39,7 @@ def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path
     path = tmp_path / "report.html"
     write_report(path, runs, "A report")
     page = path.read_text()
-    assert path.stat().st_size < 6_000_000
+    assert path.stat().st_size < 2_000_000
     own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r'(?:src|href)\s*=\s*"(?!#|data:)', own)
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
@@ -80,10 +80,149 @@ def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
     assert f"{runs[0].attacks[0].auc:.3f}" in re.findall(r'id="chart-frontier"[^>]*aria-label="([^"]*)"', page)[0]
 
 
+def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None:
+    page = render(runs, "A report")
+    for key, figure in figures(page).items():
+        section = page[page.index(f'id="title-{key}"') :]
+        section = section[: section.index("</section>")]
+        if key in ("frontier", "gap"):  # the table at the head of their part
+            continue
+        table = text(section[section.index("<table") :])
+        assert all(run.name in table for run in runs if run.attacks and (key != "kinds" or run.name != "plain")), key
+        if key in ("low-fpr", "queries", "training"):
+            drawn = [value for trace in figure["data"] for value in trace["y"]]
+            assert drawn
+            assert all(f"{value:.3f}" in table for value in drawn), key
+
+
+def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -> None:
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    from resperturb.audits import AttackScores
+    from resperturb.report.score_charts import _scaled
+
+    rng = np.random.default_rng(0)
+    shares = rng.uniform(0.001, 0.999, 200)
+    for scores, on_logit in ((shares, True), (np.log(shares), True), (rng.normal(size=200), False)):
+        scaled = _scaled(SimpleNamespace(scores=AttackScores(scores[:100], scores[100:])))  # type: ignore[arg-type]
+        assert scaled.logit is on_logit
+        assert np.array_equal(np.argsort(scaled.members), np.argsort(scores[:100]))
+        if on_logit:
+            assert np.allclose(scaled.members, np.log(shares / (1 - shares))[:100])
+            assert "50%" in scaled.axis("score")["ticktext"]
+
+
+def test_leakage_and_accuracy_over_gamma_have_axes_of_their_own(
+    runs: list[ReportedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from resperturb.report import leak_charts
+
+    series = [(run, run.attacks[0]) for run in runs[:2]]
+    monkeypatch.setattr(leak_charts, "_series", lambda _: {"additive": series})
+    chart = leak_charts.leakage_over_gamma(runs)
+    assert chart is not None
+    assert [trace.get("yaxis", "y") for trace in chart.figure["data"]] == ["y", "y2"]
+    layout = chart.figure["layout"]
+    assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1]
+
+
+def test_a_tied_rate_is_no_number_anywhere_and_an_attack_without_ties_goes_first(
+    attacked_run: Run, tmp_path: Path
+) -> None:
+    import numpy as np
+
+    from resperturb.auditing import attack_metrics
+    from resperturb.audits import AttackResult, AttackScores
+    from resperturb.audits.result import keep_attack
+    from resperturb.report.score_charts import low_false_positives
+
+    run = copied(attacked_run, tmp_path)
+    for path in (run.path / "attacks").iterdir():
+        path.unlink()
+
+    def keep(name: str, members: Any, nonmembers: Any) -> ReportedModel:
+        metrics = {"record": attack_metrics(members, nonmembers)}
+        attack = AttackResult(name, "", "noise off", 1, None, True, metrics)
+        keep_attack(run.path, attack, AttackScores(members, nonmembers), dict(run.digests))
+        return ReportedModel("mine", run.path, run)
+
+    def compared() -> tuple[Any, str]:
+        [line] = json.loads(CliRunner().invoke(app, ["compare", str(run.path), "--json"]).stdout)["runs"]
+        table = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "80"}).stdout
+        return line["attack"]["tpr_at_1_percent_fpr"], table
+
+    votes = np.repeat([0.0, 1.0], [50, 150]), np.repeat([0.0, 1.0], [100, 100])
+    mine = keep("label-only", *votes)
+    chart = low_false_positives([mine])
+    assert chart is not None
+    assert chart.figure["data"][0]["y"] == []
+    number, table = compared()
+    assert number is None
+    assert "tied" in table
+    assert not re.search(r"\b0\.000\b", text(render([mine], "A report")))
+    mine = keep("weaker", np.arange(200.0), np.arange(200.0) - 4)
+    assert mine.worst is not None
+    assert mine.worst.name.startswith("label-only")
+    point = mine.tpr(0.01)
+    assert point is not None
+    number, table = compared()
+    assert number == point.tpr > 0
+    assert f"{point.tpr:.3f}" in table
+    assert f"{100 * point.tpr:.1f}% (" in text(render([mine], "A report"))
+
+
+def test_canaries_are_in_the_verdict(runs: list[ReportedModel]) -> None:
+    audit = runs[1].audit
+    assert audit is not None
+    assert audit.canaries is not None
+    words = text(render([runs[1]], "A report"))
+    area = f"AUC of {audit.canaries.auc:.3f}"
+    assert f"canaries, the records made for the audit, with an {area}" in words.split("The decision")[0]
+    assert f"canaries, AUC {audit.canaries.auc:.3f}" in words.split("The decision")[0]
+    assert runs[0].audit is not None
+    assert runs[0].audit.canaries is None
+    assert "Who is most exposed was not measured in “plain”" in text(render([runs[0]], "A report"))
+
+
+def test_another_number_of_shadows_is_not_attacked_alike_and_has_no_frontier(
+    audited_run: Run, tmp_path: Path
+) -> None:
+    from resperturb.audits.result import Shadows
+    from resperturb.report.leak_charts import leak_against_accuracy
+    from resperturb.report.wording import headline, unequal
+
+    run = copied(audited_run, tmp_path)
+    audit = read_audit(run.path, dict(run.digests))
+    dataclasses.replace(audit, shadows=Shadows(16, 0.5, 0.5, 0.5)).save(run.path)
+    models = [ReportedModel("one", audited_run.path, audited_run), ReportedModel("two", run.path, run)]
+    warning = unequal(models)
+    assert warning is not None
+    assert "The shadow models: 0 for “one”, 16 for “two”" in warning
+    assert "found least" not in headline(models)
+    chart = leak_against_accuracy(models)
+    assert chart is not None
+    assert not [trace for trace in chart.figure["data"] if "frontier" in trace["name"]]
+
+
+def test_an_auc_below_one_half_is_no_merit() -> None:
+    from types import SimpleNamespace
+
+    from resperturb.report.wording import _least_exposed
+
+    def model(low: float, high: float) -> Any:
+        return SimpleNamespace(attacks=[SimpleNamespace(interval=(low, high))])
+
+    worse, coin, leaking = model(0.3, 0.4), model(0.45, 0.5), model(0.6, 0.7)
+    assert _least_exposed([worse, coin]) is None
+    assert _least_exposed([worse, leaking]) is worse
+
+
 def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
     words = text(render(runs, "A report"))
     private = runs[2].guarantee
-    assert private.words[0].upper() + private.words[1:] in words
+    assert f"Proven: {private.words}." in words
     for assumption in private.assumptions:
         assert f"{assumption.status}: {assumption.statement}" in words
     noisy = runs[1].guarantees[-1]
@@ -211,6 +350,8 @@ def test_the_first_page_is_the_decision(runs: list[ReportedModel]) -> None:
     assert "Decision, name, date" in first
     assert "A stronger attack" in first
     assert "the default policy" in first
+    assert "at most: AUC 0.6, TPR at 1% FPR 0.1" in first
+    assert "audit it with at least 16 shadow models and 500 records first" in first
     lenient = text(render([runs[0]], "A report", policy=Policy(limits=Limits(epsilon_shown=1000.0))))
     assert "within the policy, by what was tried" in lenient
     strict = text(render([runs[0]], "A report", policy=Policy(limits=Limits(epsilon_proven=1.0))))

@@ -14,6 +14,7 @@ from resperturb.auditing.scores import Scores
 from resperturb.errors import ResperturbError
 from resperturb.files import plain, read_json
 from resperturb.privacy import Guarantee
+from resperturb.privacy.guarantee import number
 from resperturb.training.bound import read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
 
 SCHEMA = 3
@@ -166,7 +167,7 @@ class AuditResult:
             "refuted": f"Refuted: an attack showed more than was proven possible (a true guarantee would be refuted "
             f"in at most {error:.3g}% of audits).",
             "consistent": "The two bounds agree.",
-            "gap": f"The truth lies in between, a gap of {upper - lower:.3g}.",
+            "gap": f"The truth lies in between, a gap of {number(upper - lower)}.",
             "nothing proven": "Nothing is proven to compare with.",
         }[self.verdict]
 
@@ -179,6 +180,14 @@ class AuditResult:
     def strongest(self) -> AttackResult:
         """The fixed attack with the largest AUC."""
         return (self.fixed or self.attacks)[0]
+
+    @property
+    def canaries(self) -> AttackMetrics | None:
+        """What the fixed attack that does best on the canaries, all kinds together, finds; None without any."""
+        kinds = [kind for kind in self.candidates if kind != RECORD]
+        kind = CANARIES if len(kinds) > 1 else kinds[0] if kinds else None
+        found = [attack.metrics[kind] for attack in self.fixed if kind in attack.metrics]
+        return max(found, key=lambda metrics: metrics.auc, default=None)
 
     @property
     def leaks(self) -> bool:

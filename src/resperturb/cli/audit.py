@@ -10,6 +10,8 @@ from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption
 from resperturb.cli.output import JsonOption, emit, shown_rate, visible, warn_of_few
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from resperturb.auditing.attack_metrics import AttackMetrics
     from resperturb.audits import AttackResult, AuditResult
     from resperturb.engine import Engine
@@ -159,22 +161,16 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     """Print an audit: its verdict in a line, leakage over all axes, the canaries, and the two bounds."""
     from rich.text import Text
 
+    from resperturb.report.gate import tried
+
     strongest = found.strongest
     low, high = strongest.auc_interval
-    verb = "leaks" if found.leaks else "was not seen to leak"
-    groups = "" if found.groups is None else f" of {found.groups} groups"
-    asked = ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in found.candidates.items())
+    of = "the strongest of " if len(found.fixed) > 1 else ""
+    console.print(Text(visible(_verdict(found)), style="bold"))
     console.print(
-        Text(
-            f"{visible(found.model.name)} {verb}: AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by "
-            f"{strongest.full_name}, "
-            f"the strongest of {len(found.fixed)} fixed attacks; {_bound_words(found)}.",
-            style="bold",
-        )
-    )
-    console.print(
+        f"AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by {strongest.full_name}: {of}{tried(found)}.\n"
         f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
-        f"{found.model.test_accuracy:.3f}; {found.shadows.count} shadow models; candidates: {asked}{groups}.",
+        f"{found.model.test_accuracy:.3f}.",
         markup=False,
     )
     kind = strongest.kind
@@ -188,6 +184,19 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     if verbose:
         for line in (*found.epsilon_lower.assumptions, *found.caveats):
             console.print(f"- {line}", markup=False)
+
+
+def _verdict(found: "AuditResult") -> str:
+    """The verdict in a line that 80 columns hold."""
+    from resperturb.audits.result import RECORD
+
+    verb = "leaks" if found.leaks else "was not seen to leak"
+    areas = [f"AUC {found.strongest.auc:.3f}"]
+    if found.canaries is not None and found.strongest.kind == RECORD:
+        areas.append(f"canaries {found.canaries.auc:.3f}")
+    epsilon = found.epsilon_lower.epsilon
+    shown = f"epsilon >= {epsilon:.3g}" if epsilon else "no epsilon shown"
+    return f"{found.model.name} {verb}: {', '.join(areas)}; {shown}"
 
 
 def _bound_words(found: "AuditResult") -> str:
@@ -206,14 +215,21 @@ def _axes(found: "AuditResult", kind: str) -> Any:
         if kind in attack.metrics
     }
     columns = sorted({column for _, column in cells}, key=lambda column: (column[0] == "n", len(column), column))
-    title = f"AUC of every attack on the {_plural(kind)} (0.5 is a coin toss)"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("attack")
     for column in columns:
         table.add_column(column, justify="right")
     for row in dict.fromkeys(row for row, _ in cells):
         table.add_row(row, *(cells.get((row, column), "") for column in columns))
-    return table
+    return _titled(f"AUC of every attack on the {_plural(kind)} (0.5 is a coin toss)", table)
+
+
+def _titled(title: str, table: "Table") -> Any:
+    """A title of its own line: rich would break it at the width of the table."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(f"\n{title}", style="italic"), table)
 
 
 def _row(attack: "AttackResult") -> str:
@@ -235,43 +251,53 @@ def _plural(kind: str) -> str:
 
 
 def _fixed(found: "AuditResult", kind: str) -> Any:
-    table = _metrics_table("The attacks that were fixed beforehand", ["attack"], ["epsilon >="])
-    for attack in found.fixed:
-        if kind in attack.metrics:
-            bound = "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}"
-            combination = f", {attack.combination}" if attack.combination else ""
-            name = f"{attack.name}\n  {_column(attack)}{combination}"
-            table.add_row(name, *_numbers_of(attack.metrics[kind]), bound)
-    return table
-
-
-def _metrics_table(title: str, before: list[str], after: list[str]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in before:
-        table.add_column(heading, no_wrap=True)
-    table.add_column("AUC\ninterval", justify="right", no_wrap=True)
-    for heading in ("bal.\nacc.", "TPR at\n0% FPR", "\n0.1%", "\n1%", "\n10%", *after):
-        table.add_column(heading, justify="right")
-    return table
+    attacks = [attack for attack in found.fixed if kind in attack.metrics]
+    rates = _seen([attack.metrics[kind] for attack in attacks])
+    table = _metrics_table("attack", rates, ["epsilon\n>="])
+    for attack in attacks:
+        bound = "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}"
+        combination = f", {attack.combination}" if attack.combination else ""
+        name = f"{attack.name}\n  {_column(attack)}{combination}"
+        table.add_row(name, *_numbers_of(attack.metrics[kind], rates), bound)
+    return _titled("The attacks that were fixed beforehand", table)
 
 
 def _kinds(found: "AuditResult") -> Any:
-    table = _metrics_table("The strongest attack on each kind of candidate, in hindsight", ["kind and attack"], [])
-    for kind in dict.fromkeys(kind for attack in found.attacks for kind in attack.metrics):
-        best = max((a for a in found.attacks if kind in a.metrics), key=lambda attack: attack.metrics[kind].auc)
-        table.add_row(f"{_plural(kind)}\n  {_row(best)}, {_column(best)}", *_numbers_of(best.metrics[kind]))
+    best = {
+        kind: max((a for a in found.attacks if kind in a.metrics), key=lambda attack: attack.metrics[kind].auc)
+        for kind in dict.fromkeys(kind for attack in found.attacks for kind in attack.metrics)
+    }
+    rates = _seen([attack.metrics[kind] for kind, attack in best.items()])
+    table = _metrics_table("kind and attack", rates, [])
+    for kind, attack in best.items():
+        name = f"{_plural(kind)}\n  {_row(attack)}, {_column(attack)}"
+        table.add_row(name, *_numbers_of(attack.metrics[kind], rates))
+    return _titled("The strongest attack on each kind of candidate, in hindsight", table)
+
+
+def _seen(metrics: "list[AttackMetrics]") -> list[float]:
+    """The false positive rates that can be seen at all: a column of nothing but *too few* has no room."""
+    return [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for one in metrics)]
+
+
+def _metrics_table(first: str, rates: list[float], after: list[str]) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first, overflow="fold")
+    shares = [f"\n{100 * rate:g}%" for rate in rates if rate]
+    for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, *after):
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def _numbers_of(metrics: "AttackMetrics") -> list[str]:
+def _numbers_of(metrics: "AttackMetrics", rates: list[float]) -> list[str]:
     low, high = metrics.auc_interval
     return [
         f"{metrics.auc:.3f}\n{low:.3f}-{high:.3f}",
         f"{metrics.balanced_accuracy:.3f}",
-        *(shown_rate(metrics, rate) for rate in (0.0, 0.001, 0.01, 0.1)),
+        *(shown_rate(metrics, rate) for rate in rates),
     ]
 
 
@@ -295,11 +321,10 @@ def _show_bounds(console: Any, found: "AuditResult") -> None:
 
     colours = {"refuted": "bold red", "consistent": "bold green"}
     console.print()
-    words = found.guarantee.words
-    console.print(Text(f"Proven: {words}{'' if words.endswith('.') else '.'}"))
+    console.print(Text(found.guarantee.sentence))
     tested = found.tested_guarantee
     if tested.neighbours != found.guarantee.neighbours:
-        console.print(Text(f"The same, as this audit can test it ({tested.neighbours}): {tested.words}."))
+        console.print(Text(f"As this audit can test it ({tested.neighbours}): {tested.sentence}"))
     console.print(Text(f"Shown: {_bound_words(found)}, as {found.epsilon_lower.correction}."))
     if found.verdict != "nothing proven":
         console.print(Text(found.verdict_sentence, style=colours.get(found.verdict, "bold yellow")))

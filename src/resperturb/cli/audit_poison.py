@@ -74,8 +74,8 @@ def _show(console: Any, found: "PoisonAudit") -> None:
         f"Shown: {bound.words} (a perfect attack would show {found.most_that_could_be_shown:.3g} with so many "
         "trials)."
     )
-    if found.guarantee is None:
-        console.print("Proven: nothing about added records.")
+    if found.guarantee is None or found.verdict == "nothing proven":
+        console.print("Nothing is proven about added records.")
     else:
         console.print(f"Proven: {found.guarantee.words}: {found.verdict}.", markup=False)
     for line in bound.assumptions:

@@ -37,7 +37,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
         if run.worst is not None:
             low, high = run.worst.interval
             leak = f"{run.worst.auc:.3f}\n{low:.3f}-{high:.3f}"
-            point = (run.most_found(0.01) or run.worst).tpr(0.01)
+            point = run.tpr(0.01)
             named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
         table.add_row(
             Text(visible(f"{run.name}\n  {run.noise}")),

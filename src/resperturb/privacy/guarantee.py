@@ -102,6 +102,16 @@ class Guarantee:
         return f"no useful guarantee ({bound})" if self.level == "vacuous" else bound
 
     @property
+    def sentence(self) -> str:
+        """The guarantee as a sentence, which speaks of a proof only where one is of use.
+
+        >>> nothing_proven("It was trained without noise.").sentence
+        'No guarantee: It was trained without noise.'
+        """
+        words = self.words.rstrip(".")
+        return f"{words[0].upper()}{words[1:]}." if self.level == "vacuous" else f"Proven: {words}."
+
+    @property
     def meaning(self) -> str:
         """One sentence that begins with the level and says what it means."""
         if self.not_met:

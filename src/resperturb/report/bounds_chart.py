@@ -6,7 +6,7 @@ from typing import Any
 
 from resperturb.auditing.result import LowerBound
 from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
-from resperturb.report.charts import Chart, shown
+from resperturb.report.charts import Chart, Numbers, shown
 from resperturb.report.collect import ReportedModel
 from resperturb.report.wording import measured_alike, not_comparable
 
@@ -90,11 +90,22 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         height=10 + 5 * len(rows),
+        numbers=Numbers(("run", "shown", "proven", "together"), tuple(map(_line, drawn))),
     )
 
 
 def _upper(run: ReportedModel) -> float:
     return run.guarantees[-1].claimed_epsilon
+
+
+def _line(run: ReportedModel) -> tuple[str, ...]:
+    upper, lower = _upper(run), run.lower
+    return (
+        run.name,
+        "not audited" if lower is None else f"at least {number(lower.epsilon)}",
+        "nothing" if upper == math.inf else f"at most {_counted(run)}",
+        "" if run.audit is None else run.audit.verdict,
+    )
 
 
 def _counted(run: ReportedModel) -> str:

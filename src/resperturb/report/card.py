@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from resperturb.report.decision import ADVICE, RESIDUAL
+from resperturb.report.decision import RESIDUAL, advice
 from resperturb.report.record import PrivacyRecord
 
 INTRODUCTION = "Fill in what the model is for, what it was trained on and who is responsible."
@@ -35,7 +35,7 @@ def model_card(record: PrivacyRecord) -> str:
         "",
         *(f"- {check.outcome}: {_text(check.sentence)}" for check in record.decision.checks),
         "",
-        ADVICE[record.decision.outcome],
+        advice(record.decision.outcome, record.decision.checks),
         "",
         "### What was tried",
         "",

@@ -34,8 +34,19 @@ class Toggle:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """What a chart shows, as a table; the first column names the line."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Chart:
-    """A figure with the words that stand for it where it cannot be seen."""
+    """A figure with the words and the numbers that stand for it where it cannot be seen.
+
+    ``numbers`` is None where the table at the head of its part of the page has them already.
+    """
 
     key: str
     title: str
@@ -44,6 +55,7 @@ class Chart:
     figure: dict[str, Any]
     toggles: tuple[Toggle, ...] = ()
     height: int = 26
+    numbers: Numbers | None = None
 
 
 def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
@@ -92,7 +104,7 @@ def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
             "layout": {
                 "xaxis": {
                     "title": {"text": "accuracy"},
-                    "tickformat": ".0%",
+                    "tickformat": "~%",
                     "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
                     "range": [max(-0.02, low - 0.15), 1.12],
                 },
@@ -110,9 +122,13 @@ def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
 
 def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the training accuracy over the epochs, and the test accuracy where it was measured."""
-    data = []
+    data, rows = [], []
     for number, run in enumerate(runs):
         history = [] if run.run is None else run.run.metrics()
+        rows += [
+            (run.name, str(entry.epoch), *map(_accuracy, (entry.train_accuracy, entry.test_accuracy)))
+            for entry in history
+        ]
         for key, label, style in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
             points = [(entry.epoch, value) for entry in history if (value := getattr(entry, key)) is not None]
             if points:
@@ -131,9 +147,10 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
             "data": data,
             "layout": {
                 "xaxis": {"title": {"text": "epoch"}},
-                "yaxis": {"title": {"text": "accuracy"}, "tickformat": ".0%"},
+                "yaxis": {"title": {"text": "accuracy"}, "tickformat": "~%"},
             },
         },
+        numbers=Numbers(("run", "epoch", "training accuracy", "test accuracy"), tuple(rows)),
     )
 
 
@@ -205,6 +222,20 @@ def dash(number: int) -> str:
 def symbol(number: int) -> str:
     """Choose the shape of a series' points."""
     return SYMBOLS[number % len(SYMBOLS)]
+
+
+def interval(ends: Sequence[float], digits: int = 3) -> str:
+    """Write an interval.
+
+    >>> interval((0.25, 1.0))
+    '0.250 to 1.000'
+    """
+    low, high = ends
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def _accuracy(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _accuracies(run: ReportedModel) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from resperturb.auditing.attack_metrics import TruePositiveRate
 from resperturb.auditing.result import LowerBound
 from resperturb.audits import AttackResult, AuditResult, KeptAttack, kept_attacks, read_audit
 from resperturb.audits.result import AUDIT_FILE
@@ -156,9 +157,15 @@ class ReportedModel:
         return "record" if self.worst is None else self.worst.candidates
 
     def most_found(self, fpr: float) -> KeptAttack | None:
-        """The attack with the largest true positive rate at a false positive rate."""
-        able = [(point.tpr, attack.auc, attack) for attack in self.attacks if (point := attack.tpr(fpr)) is not None]
-        return max(able, key=lambda found: found[:2], default=(0.0, 0.0, None))[2]
+        """The attack with the largest true positive rate at a false positive rate; with a tie only if all tie."""
+        found = [(attack, point) for attack in self.attacks if (point := attack.tpr(fpr)) is not None]
+        best = max(found, key=lambda one: (not one[1].tied, one[1].tpr, one[0].auc), default=None)
+        return None if best is None else best[0]
+
+    def tpr(self, fpr: float) -> TruePositiveRate | None:
+        """The largest true positive rate at a false positive rate: the one number that tables and sentences show."""
+        best = self.most_found(fpr)
+        return None if best is None else best.tpr(fpr)
 
     @cached_property
     def tried(self) -> list[AttackResult]:
@@ -200,14 +207,14 @@ class ReportedModel:
             "verdict": None if self.audit is None else self.audit.verdict,
         }
         if self.worst is not None:
-            point = self.worst.tpr(0.01)
+            point = self.tpr(0.01)
             line["attack"] = {
                 "name": self.worst.name,
                 "candidates": self.worst.candidates,
                 "of": len(self.attacks),
                 "auc": self.worst.auc,
                 "auc_interval": list(self.worst.interval),
-                "tpr_at_1_percent_fpr": None if point is None else point.tpr,
+                "tpr_at_1_percent_fpr": None if point is None or point.tied else point.tpr,
                 "leaks": self.leaks,
             }
         return line

@@ -1,20 +1,19 @@
 """The first page: for each model a risk band, how strong the evidence is, and what to do next."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from resperturb.auditing.attack_metrics import AttackMetrics
+from resperturb.audits import AuditResult
 from resperturb.report.collect import ReportedModel
-from resperturb.report.gate import Decision, Outcome, decide
-from resperturb.report.policy import Policy
+from resperturb.report.gate import Check, Decision, Outcome, decide
+from resperturb.report.policy import EVIDENCE, Policy
+from resperturb.report.wording import counted
 
 BANDS: dict[Outcome, str] = {
     "failed": "above the policy",
     "unknown": "not known",
     "met": "within the policy, by what was tried",
-}
-ADVICE: dict[Outcome, str] = {
-    "failed": "Do not release the weights, nor an interface to them, as they are.",
-    "unknown": "Decide nothing yet: audit with shadow models, and with more candidates, first.",
-    "met": "Nothing speaks against it among what was tried; a person who knows the data decides.",
 }
 RESIDUAL = (
     "A stronger attack, or one with more shadow models, may find more.",
@@ -25,7 +24,7 @@ RESIDUAL = (
 
 @dataclass(frozen=True)
 class ModelDecision:
-    """One line of the first page."""
+    """One line of the first page; ``exposed`` is who is most exposed, empty where that was not measured."""
 
     name: str
     decision: Decision
@@ -40,20 +39,55 @@ class ModelDecision:
     @property
     def advice(self) -> str:
         """What to do next."""
-        return ADVICE[self.decision.outcome]
+        return advice(self.decision.outcome, self.decision.checks)
+
+
+def advice(outcome: Outcome, checks: Iterable[Check]) -> str:
+    """Say what to do next.
+
+    Args:
+        outcome: Of the decision.
+        checks: What it rests on.
+
+    Returns:
+        A sentence that asks for the evidence that is lacking, where any is.
+
+    >>> advice("unknown", [Check("shadow model", "unknown", "", 0.0, None, 16.0)])
+    'Decide nothing yet: audit it with at least 16 shadow models first.'
+    """
+    if outcome == "failed":
+        return "Do not release the weights, nor an interface to them, as they are."
+    if outcome == "met":
+        return "Nothing speaks against it among what was tried; a person who knows the data decides."
+    open_checks = [check for check in checks if check.outcome == "unknown"]
+    if any(check.demand == "audit" for check in open_checks):
+        return "Decide nothing yet: audit it first."
+    lacking = [counted(int(c.limit), c.demand) for c in open_checks if c.demand in EVIDENCE.values() and c.limit]
+    if lacking:
+        return f"Decide nothing yet: audit it with at least {' and '.join(lacking)} first."
+    return "Decide nothing yet: audit it with more candidates, or more shadow models, for this leaves it open."
 
 
 def decision_of(model: ReportedModel, policy: Policy) -> ModelDecision:
     """Decide about one model by a policy."""
     audit = model.audit
     decision = decide(audit, model.guarantee, policy)
-    evidence = "none: not audited"
-    exposed = "not measured"
-    if audit is not None:
-        strength = "one training, no shadow models" if not audit.shadows.count else "shadow models"
-        evidence = f"{strength}: {decision.tried}"
-        most = audit.exposed
-        if most is not None and most.metrics is not None:
-            low, high = most.metrics.auc_interval
-            exposed = f"AUC {most.metrics.auc:.3f} ({low:.3f} to {high:.3f}) on the {most.count} most exposed"
-    return ModelDecision(model.name, decision, evidence, exposed)
+    if audit is None:
+        return ModelDecision(model.name, decision, "none: not audited", "")
+    evidence = decision.tried if audit.shadows.count else f"one run: {decision.tried}"
+    return ModelDecision(model.name, decision, evidence, _exposed(audit))
+
+
+def _exposed(audit: AuditResult) -> str:
+    found = []
+    if audit.exposed is not None and audit.exposed.metrics is not None:
+        who = f"the {audit.exposed.count} candidates that shadow models tell apart best"
+        found.append(f"{who}, {_area(audit.exposed.metrics)}")
+    if audit.canaries is not None:
+        found.append(f"canaries, {_area(audit.canaries)}")
+    return "; ".join(found)
+
+
+def _area(metrics: AttackMetrics) -> str:
+    low, high = metrics.auc_interval
+    return f"AUC {metrics.auc:.3f} ({low:.3f} to {high:.3f})"

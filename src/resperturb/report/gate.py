@@ -14,7 +14,8 @@ from resperturb.auditing.metrics import can_be_seen
 from resperturb.audits.result import GROUP, RECORD, AuditResult
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
-from resperturb.report.policy import Policy
+from resperturb.report.policy import EVIDENCE, Policy
+from resperturb.report.wording import counted
 
 Outcome = Literal["met", "failed", "unknown"]
 
@@ -152,7 +153,7 @@ def decide(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> D
     """
     limits = policy.limits
     if audit is None:
-        missing = Check("audit", "unknown", "It was not audited: run `resperturb audit` first.")
+        missing = Check("audit", "unknown", "It was not audited: run “resperturb audit” first.")
         return Decision((missing, *_proven(None, guarantee, policy)), "nothing", 0.0)
     measured = list(_wanted(audit, policy))
     counted = sum(len(found) for _, _, found in measured)
@@ -172,28 +173,28 @@ def tried(audit: AuditResult) -> str:
     """Say what an audit did, in a few words."""
     records = audit.candidates.get(RECORD, 0)
     canaries = sum(audit.candidates.values()) - records
-    about = [_plural(records, "record")] if records else []
-    about += [_plural(canaries, "canary", "canaries")] if canaries else []
-    about += [_plural(audit.groups, "group")] if audit.groups else []
-    shadows = _plural(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
-    return f"{_plural(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}"
-
-
-def _plural(count: int, one: str, several: str | None = None) -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"
+    about = [counted(records, "record")] if records else []
+    about += [counted(canaries, "canary")] if canaries else []
+    shadows = counted(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
+    of = f" of {counted(audit.groups, 'group')}" if audit.groups else ""
+    return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
 
 
 def _evidence(audit: AuditResult, policy: Policy) -> Iterator[Check]:
     least = policy.evidence
     records = audit.candidates.get(RECORD, 0)
-    for what, has, wanted in (
-        ("shadow models", audit.shadows.count, least.shadows),
-        ("records", records, least.records),
-        ("canaries", sum(audit.candidates.values()) - records, least.canaries),
-        ("fixed attacks", len(audit.fixed), least.fixed_attacks),
-    ):
+    found = {
+        "shadows": audit.shadows.count,
+        "records": records,
+        "canaries": sum(audit.candidates.values()) - records,
+        "fixed_attacks": len(audit.fixed),
+    }
+    for name, has in found.items():
+        wanted = getattr(least, name)
         if has < wanted:
-            said = f"Not enough evidence: the policy asks for {wanted} {what}, and the audit has {has or 'none'}."
+            what = EVIDENCE[name]
+            asked = f"the policy asks for {counted(wanted, what)}"
+            said = f"Not enough evidence: {asked}, and the audit has {has or 'none'}."
             yield Check(what, "unknown", said, float(has), None, float(wanted))
 
 

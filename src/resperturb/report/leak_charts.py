@@ -6,22 +6,25 @@ from typing import Any
 from resperturb.auditing.attack_metrics import AttackMetrics
 from resperturb.audits import KeptAttack
 from resperturb.report import charts
-from resperturb.report.charts import Chart, attacked, colour, rounded, shown, symbol
+from resperturb.report.charts import Chart, Numbers, attacked, colour, interval, rounded, shown, symbol
 from resperturb.report.collect import ReportedModel
-from resperturb.report.wording import whom
+from resperturb.report.wording import unequal, whom
 
 AUC_TITLE = "attack AUC (0.5 is a coin toss)"
 
 
 def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
-    """Draw every attacked run as a point, and the frontier: the runs that no other beats in both."""
+    """Draw every attacked run as a point, and the frontier: the runs that no other beats in both.
+
+    Runs that were not attacked alike have no frontier, and an AUC below one half is no better than a coin toss.
+    """
     found = attacked(runs)
     if not found:
         return None
     points = [(attack.auc, run.test_accuracy) for _, run, attack in found]
     data: list[dict[str, Any]] = []
-    best = frontier(points)
-    if len(best) > 1:
+    best = frontier([(max(0.5, auc), accuracy) for auc, accuracy in points])
+    if len(best) > 1 and not unequal(runs):
         x, y = zip(*(points[place] for place in best), strict=True)
         data.append(charts.line(x, y, "frontier: no other run is better in both", charts.DOTTED | {"shape": "hv"}))
     for (number, run, attack), (auc, accuracy), position in zip(found, points, _positions(points), strict=True):
@@ -62,7 +65,7 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
                 },
                 "yaxis": {
                     "title": {"text": "test accuracy"},
-                    "tickformat": ".0%" if spread > 0.05 else ".1%",
+                    "tickformat": "~%",
                     "range": [min(accuracies) - 0.25 * spread, max(accuracies) + 0.25 * spread],
                 },
                 "shapes": [_coin_toss("x")],
@@ -90,8 +93,9 @@ def leakage_over_queries(runs: Sequence[ReportedModel]) -> Chart | None:
     asked = [(number, run) for number, run in enumerate(runs) if run.ways]
     if not any(len(run.ways) > 1 for _, run in asked):
         return None
-    data, worded = [], []
+    data, worded, rows = [], [], []
     for number, run in asked:
+        rows += [(run.name, way.way, way.attack, f"{way.auc:.3f}", interval(way.interval)) for way in run.ways]
         values = [way.auc for way in run.ways]
         data.append(
             charts.line([], values, run.name, {"color": colour(number), "dash": charts.dash(number)})
@@ -120,13 +124,15 @@ def leakage_over_queries(runs: Sequence[ReportedModel]) -> Chart | None:
                 "shapes": [_coin_toss("y")],
             },
         },
+        numbers=Numbers(("run", "asked", "strongest attack", "AUC", "95%"), tuple(rows)),
     )
 
 
 def leakage_over_gamma(runs: Sequence[ReportedModel]) -> Chart | None:
-    """Draw leakage and accuracy over the level of noise, for runs that differ in nothing else."""
+    """Draw leakage and, below it, accuracy over the level of noise, for runs that differ in nothing else."""
     data: list[dict[str, Any]] = []
     worded: list[str] = []
+    rows: list[tuple[str, ...]] = []
     for title, series in _series(runs).items():
         color, gammas = colour(len(worded)), [run.gamma for run, _ in series]
         leaks = [attack.auc for _, attack in series]
@@ -141,8 +147,12 @@ def leakage_over_gamma(runs: Sequence[ReportedModel]) -> Chart | None:
         )
         data.append(
             charts.line(gammas, accuracies, f"{title}: test accuracy", {"color": color, "dash": "dot"})
-            | {"mode": "lines+markers", "marker": {"size": 9, "symbol": "square"}}
+            | {"mode": "lines+markers", "marker": {"size": 9, "symbol": "square"}, "yaxis": "y2"}
         )
+        rows += [
+            (title, f"{run.gamma:g}", f"{attack.auc:.3f}", interval(attack.interval), f"{run.test_accuracy:.3f}")
+            for run, attack in series
+        ]
         said = (f"{gamma:g} AUC {leak:.3f}" for gamma, leak in zip(gammas, leaks, strict=True))
         worded.append(f"{title}: gamma {', '.join(said)}")
     if not data:
@@ -155,11 +165,14 @@ def leakage_over_gamma(runs: Sequence[ReportedModel]) -> Chart | None:
         {
             "data": data,
             "layout": {
-                "xaxis": {"title": {"text": "gamma"}, "rangemode": "tozero"},
-                "yaxis": {"title": {"text": "AUC, accuracy"}},
+                "xaxis": {"title": {"text": "gamma"}, "rangemode": "tozero", "anchor": "y2"},
+                "yaxis": {"title": {"text": "attack AUC"}, "domain": [0.54, 1]},
+                "yaxis2": {"title": {"text": "test accuracy"}, "domain": [0, 0.46], "tickformat": "~%"},
                 "shapes": [_coin_toss("y")],
             },
         },
+        height=34,
+        numbers=Numbers(("runs", "gamma", "AUC", "95%", "test accuracy"), tuple(rows)),
     )
 
 
@@ -184,7 +197,7 @@ def _series(runs: Sequence[ReportedModel]) -> dict[str, list[tuple[ReportedModel
 
 def leakage_by_kind(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw what the strongest attack finds of records and of each kind of canary."""
-    data, worded = [], []
+    data, worded, rows = [], [], []
     for number, run in enumerate(runs):
         best: dict[str, AttackMetrics] = {}
         for attack in () if run.audit is None else run.audit.attacks:
@@ -206,6 +219,10 @@ def leakage_by_kind(runs: Sequence[ReportedModel]) -> Chart | None:
             }
         )
         worded.append(f"{run.name}: " + ", ".join(f"{whom(kind)} {m.auc:.3f}" for kind, m in best.items()))
+        rows += [
+            (run.name, whom(kind), str(m.members), str(m.nonmembers), f"{m.auc:.3f}", interval(m.auc_interval))
+            for kind, m in best.items()
+        ]
     if not data:
         return None
     return Chart(
@@ -224,6 +241,7 @@ def leakage_by_kind(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         height=24,
+        numbers=Numbers(("run", "candidates", "members", "non-members", "AUC", "95%"), tuple(rows)),
     )
 
 

@@ -9,9 +9,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from resperturb.errors import UsageError
 from resperturb.files import parse_yaml, read_bytes
+from resperturb.report.wording import counted
 
 Area = Annotated[float, Field(ge=0.5, le=1)]
 Count = Annotated[int, Field(ge=0)]
+
+
+# What each limit is about, for a person.
+LIMITS = {
+    "auc": "AUC",
+    "tpr_at_1_percent_fpr": "TPR at 1% FPR",
+    "tpr_at_0_1_percent_fpr": "TPR at 0.1% FPR",
+    "canary_auc": "AUC on canaries",
+    "most_exposed_auc": "AUC on the most exposed",
+    "epsilon_shown": "epsilon shown",
+    "epsilon_proven": "epsilon proven",
+}
+
+
+EVIDENCE = {"shadows": "shadow model", "records": "record", "canaries": "canary", "fixed_attacks": "fixed attack"}
 
 
 class _Part(BaseModel):
@@ -51,6 +67,19 @@ class Policy(_Part):
     evidence: Evidence = Evidence()
     error_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     pass_by: Literal["upper limit", "estimate"] = "upper limit"
+
+    @property
+    def words(self) -> str:
+        """The limits and the least evidence, in a line.
+
+        >>> Policy(limits=Limits(auc=0.6), evidence=Evidence(shadows=16)).words
+        'at most: AUC 0.6; at least: 16 shadow models, 1 fixed attack'
+        """
+        limits = self.limits.model_dump(exclude_none=True, exclude={"delta_proven"})
+        least = {name: count for name, count in self.evidence.model_dump().items() if count}
+        most = ", ".join(f"{LIMITS[name]} {value:g}" for name, value in limits.items())
+        needed = ", ".join(counted(count, EVIDENCE[name]) for name, count in least.items())
+        return f"at most: {most}" + (f"; at least: {needed}" if needed else "")
 
 
 def default_text() -> str:

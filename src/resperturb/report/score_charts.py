@@ -1,22 +1,29 @@
 """The charts of single attacks: what they find at which price, and the scores they go by."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
-from resperturb.auditing.attack_metrics import attack_metrics
+from resperturb.attacks.signals import logit_of_log
+from resperturb.auditing.attack_metrics import TruePositiveRate, attack_metrics
 from resperturb.auditing.metrics import roc_curve, roc_points
 from resperturb.audits import KeptAttack
 from resperturb.report import charts
-from resperturb.report.charts import Chart, Option, Toggle, attacked, colour, rounded, shown
+from resperturb.report.charts import Chart, Numbers, Option, Toggle, attacked, colour, interval, rounded, shown
 from resperturb.report.collect import ReportedModel
 
 # More curves than this are neither legible nor small.
 MOST_CURVES = 40
 BINS = 40
+# Probabilities that an axis on a logit scale names, and the shares of scores that its table does.
+TICKS = (1e-6, 1e-4, 0.01, 0.1, 0.5, 0.9, 0.99, 0.9999, 0.999999)
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND_RATES = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+TABLE_RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
 LOW_RATES = ((0.0, "0%"), (0.001, "0.1%"), (0.01, "1%"), (0.1, "10%"))
 
 
@@ -47,17 +54,46 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
         {"data": data, "layout": _axes("linear")},
         tuple(toggles),
         height=30,
+        numbers=_rates_table(found),
     )
+
+
+def _rates_table(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> Numbers:
+    """The curves of all attacks at a few false positive rates, and the intervals of the strongest."""
+    headings = ("run", "attack", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES))
+    rows = []
+    for _, run, _ in found:
+        for attack in run.attacks:
+            scores = attack.scores
+            metrics = attack_metrics(scores.members, scores.nonmembers, rates=TABLE_RATES)
+            cells = (_cell(metrics.at_fpr(rate), attack is run.worst) for rate in TABLE_RATES)
+            rows.append((run.name, attack.name, *cells))
+    return Numbers(headings, tuple(rows))
+
+
+def _cell(point: TruePositiveRate | None, with_interval: bool) -> str:
+    if point is None or point.tied:
+        return "too few" if point is None else "tied"
+    return f"{point.tpr:.3f}" + (f" ({interval(point.interval)})" if with_interval else "")
 
 
 def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the true positive rates at low false positive rates."""
-    data, worded = [], []
+    data, worded, rows = [], [], []
     for number, run, _ in attacked(runs):
-        best = [(label, attack, fpr) for fpr, label in LOW_RATES if (attack := run.most_found(fpr)) is not None]
-        points = [point for _, attack, fpr in best if (point := attack.tpr(fpr)) is not None]
+        best = [
+            (label, attack, point)
+            for fpr, label in LOW_RATES
+            if (attack := run.most_found(fpr)) is not None and (point := attack.tpr(fpr)) is not None
+            if not point.tied
+        ]
+        points = [point for _, _, point in best]
         rates = [point.tpr for point in points]
         labels = [label for label, _, _ in best]
+        rows += [
+            (run.name, label, attack.name, f"{point.tpr:.3f}", interval(point.interval))
+            for label, attack, point in best
+        ]
         data.append(
             {
                 "type": "bar",
@@ -78,61 +114,71 @@ def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
         "True positive rate at low false positive rates",
         "The true positive rate of the best attack at each false positive rate, with exact 95% intervals at its "
         "threshold. Which attack is best was seen in hindsight, which flatters the attacks a little. Rates too "
-        "small for the number of non-members are left out.",
+        "small for the number of non-members, and those where scores tie, are left out.",
         "True positive rates at low false positive rates. " + "; ".join(worded) + ".",
         {
             "data": data,
             "layout": {
                 "barmode": "group",
                 "xaxis": {"title": {"text": "false positive rate, at most"}, "type": "category"},
-                "yaxis": {"title": {"text": "true positive rate"}, "tickformat": ".0%", "rangemode": "tozero"},
+                "yaxis": {"title": {"text": "true positive rate"}, "tickformat": "~%", "rangemode": "tozero"},
             },
         },
+        numbers=Numbers(("run", "FPR, at most", "best attack", "TPR", "95%"), tuple(rows)),
     )
 
 
 def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the scores that the strongest attack gives to members and to others."""
-    found = attacked(runs)
+    found = [(run, _scaled(attack)) for _, run, attack in attacked(runs)]
     data: list[dict[str, Any]] = []
-    for _, _, attack in found:
-        edges = _edges(attack)
-        groups = (("members", attack.scores.members), ("others", attack.scores.nonmembers))
+    rows = []
+    for run, scaled in found:
+        edges = scaled.edges
+        groups = (("members", scaled.members), ("others", scaled.nonmembers))
         for number, (label, scores) in enumerate(groups):
             shares = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0] / scores.size
             steps = charts.line(np.repeat(edges, 2)[1:-1], np.repeat(shares, 2), label, _style(number))
             data.append(steps | {"fill": "tozeroy", "fillcolor": colour(number, 25)})
+            rows.append((run.name, label, *map(scaled.words, np.quantile(scores, QUANTILES, method="nearest"))))
     if not data:
         return None
     medians = (
-        f"{run.name}: {np.median(attack.scores.members):.3g} and {np.median(attack.scores.nonmembers):.3g}"
-        for _, run, attack in found
+        f"{run.name}: {scaled.words(np.median(scaled.members))} and {scaled.words(np.median(scaled.nonmembers))}"
+        for run, scaled in found
     )
     return Chart(
         "scores",
         "What the attack sees",
-        "Scores of the strongest attack on each run. Where the two shapes coincide it cannot tell members from "
-        "others. The outermost steps hold everything beyond them.",
+        "Scores of the strongest attack on each run; probabilities are on a logit scale. Where the two shapes "
+        "coincide it cannot tell members from others. The outermost steps hold everything beyond them.",
         f"Distributions of the attack's scores of members and of others, with medians {'; '.join(medians)}.",
         {
             "data": _first_run_only(data),
             "layout": {
-                "xaxis": {"title": {"text": "score"}},
-                "yaxis": {"title": {"text": "share"}, "tickformat": ".0%", "rangemode": "tozero"},
+                "xaxis": found[0][1].axis("score"),
+                "yaxis": {"title": {"text": "share"}, "tickformat": "~%", "rangemode": "tozero"},
             },
         },
-        _run_toggle(found),
+        _run_toggle(found, "score"),
+        numbers=Numbers(("run", "scores of", *(f"{100 * share:g}% below" for share in QUANTILES)), tuple(rows)),
     )
 
 
 def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw precision and recall of the strongest attack on each run over its thresholds."""
-    found = attacked(runs)
+    found = [(run, _scaled(attack)) for _, run, attack in attacked(runs)]
     data: list[dict[str, Any]] = []
-    for _, _, attack in found:
-        thresholds, precision, recall = _over_thresholds(attack)
+    rows: list[tuple[str, ...]] = []
+    for run, scaled in found:
+        thresholds, precision, recall = _over_thresholds(scaled)
         for number, (label, values) in enumerate((("precision", precision), ("recall", recall))):
             data.append(charts.line(thresholds, values, label, _style(number) | {"shape": "vh"}))
+        for place in (
+            np.unique(np.linspace(0, len(thresholds) - 1, 10).round().astype(int)) if len(thresholds) else ()
+        ):
+            cells = (f"{value:.3f}" for value in (precision[place], recall[place]))
+            rows.append((run.name, scaled.words(thresholds[place]), *cells))
     if not data:
         return None
     return Chart(
@@ -141,15 +187,16 @@ def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
         "If everybody with at least this score is called a member: the share of those named that are members "
         "(precision, for as many members as others) and the share of members that are named (recall). A precision of "
         "50% is guessing.",
-        f"Precision and recall of the strongest attack on {', '.join(run.name for _, run, _ in found)}.",
+        f"Precision and recall of the strongest attack on {', '.join(run.name for run, _ in found)}.",
         {
             "data": _first_run_only(data),
             "layout": {
-                "xaxis": {"title": {"text": "threshold on the score"}},
-                "yaxis": {"tickformat": ".0%", "range": [0, 1.02]},
+                "xaxis": found[0][1].axis("threshold on the score"),
+                "yaxis": {"tickformat": "~%", "range": [0, 1.02]},
             },
         },
-        _run_toggle(found),
+        _run_toggle(found, "threshold on the score"),
+        numbers=Numbers(("run", "threshold", "precision", "recall"), tuple(rows)),
     )
 
 
@@ -190,25 +237,68 @@ def _axes(kind: str) -> dict[str, Any]:
     }
 
 
-def _over_thresholds(attack: KeptAttack) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """The scores of an attack as they are drawn; ``logit`` says that they are probabilities on a logit scale."""
+
+    members: NDArray[np.float64]
+    nonmembers: NDArray[np.float64]
+    logit: bool
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Steps over the range that all but a few scores lie in."""
+        scores = np.concatenate([self.members, self.nonmembers])
+        finite = scores[np.isfinite(scores)]
+        low, high = np.quantile(finite, [0.005, 0.995]) if finite.size else (0.0, 0.0)
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        return np.linspace(low, high, BINS + 1)
+
+    def axis(self, title: str) -> dict[str, Any]:
+        """The axis of the scores: where they are probabilities, its ticks say which."""
+        if not self.logit:
+            return {"title": {"text": title}}
+        low, high = self.edges[0], self.edges[-1]
+        ticks = [share for share in TICKS if low <= logit(share) <= high]
+        return {
+            "title": {"text": f"{title}, as a probability on a logit scale"},
+            "tickvals": rounded(float(logit(share)) for share in ticks),
+            "ticktext": [f"{100 * share:g}%" for share in ticks],
+        }
+
+    def words(self, score: float) -> str:
+        """A score as the axis names it.
+
+        >>> _Scaled(np.zeros(1), np.zeros(1), True).words(logit(0.99987))
+        '99.987%'
+        """
+        if not self.logit:
+            return f"{score:.3g}"
+        rest = float(f"{100 * expit(-score):.2g}")
+        return f"{100 - rest:.12g}%" if rest < 1 else f"{100 * expit(score):.3g}%"
+
+
+def _scaled(attack: KeptAttack) -> _Scaled:
+    """Put probabilities and log-probabilities, most of which lie at one end, on a logit scale; leave other scores."""
+    scores = attack.scores
+    both = np.concatenate([scores.members, scores.nonmembers])
+    if both.min() > 0 and both.max() < 1:
+        return _Scaled(logit(scores.members), logit(scores.nonmembers), True)
+    if np.isfinite(both).all() and both.min() < 0 and both.max() <= 0:
+        return _Scaled(logit_of_log(scores.members), logit_of_log(scores.nonmembers), True)
+    return _Scaled(scores.members, scores.nonmembers, False)
+
+
+def _over_thresholds(scaled: _Scaled) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Thresholds, at most 200 of them, with the precision and the recall at each."""
-    curve = roc_curve(attack.scores.members, attack.scores.nonmembers)
-    edges = _edges(attack)
+    curve = roc_curve(scaled.members, scaled.nonmembers)
+    edges = scaled.edges
     inside = np.flatnonzero((curve.thresholds >= edges[0]) & (curve.thresholds <= edges[-1]))
     chosen = inside[np.unique(np.linspace(0, len(inside) - 1, 200).round().astype(int))] if len(inside) else inside
     recall = curve.tpr[chosen]
     # As if a member and a non-member were equally likely, whatever their numbers are here.
     return curve.thresholds[chosen], recall / (recall + curve.fpr[chosen]), recall
-
-
-def _edges(attack: KeptAttack) -> NDArray[np.float64]:
-    """Steps over the range that all but a few scores lie in."""
-    scores = np.concatenate([attack.scores.members, attack.scores.nonmembers])
-    finite = scores[np.isfinite(scores)]
-    low, high = np.quantile(finite, [0.005, 0.995]) if finite.size else (0.0, 0.0)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    return np.linspace(low, high, BINS + 1)
 
 
 def _style(number: int) -> dict[str, Any]:
@@ -220,12 +310,13 @@ def _first_run_only(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [trace | {"visible": number < 2} for number, trace in enumerate(data)]
 
 
-def _run_toggle(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> tuple[Toggle, ...]:
-    """Buttons that show the two lines of one run at a time."""
+def _run_toggle(found: Sequence[tuple[ReportedModel, _Scaled]], title: str) -> tuple[Toggle, ...]:
+    """Buttons that show the two lines of one run at a time, over the scale of its scores."""
     if len(found) < 2:
         return ()
     places = range(2 * len(found))
     options = (
-        Option(run.name, [place // 2 == number for place in places]) for number, (_, run, _) in enumerate(found)
+        Option(run.name, [place // 2 == number for place in places], {"xaxis": scaled.axis(title)})
+        for number, (run, scaled) in enumerate(found)
     )
     return (Toggle("run", tuple(options)),)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from resperturb.auditing.result import LowerBound
+from resperturb.audits.result import RECORD
 from resperturb.privacy.guarantee import percent
 from resperturb.report.collect import ReportedModel
 
@@ -31,8 +32,11 @@ def headline(runs: Sequence[ReportedModel]) -> str:
 
 
 def _least_exposed(attacked: Sequence[ReportedModel]) -> ReportedModel | None:
-    """The run whose interval lies below those of all others; None where chance may have made the order."""
-    found = [(run, run.attacks[0].interval) for run in attacked]
+    """The run whose interval lies below those of all others; None where chance may have made the order.
+
+    An AUC below one half is no merit: an attack that is worse than a coin says nothing of the model.
+    """
+    found = [(run, [max(0.5, end) for end in run.attacks[0].interval]) for run in attacked]
     least, (_, high) = min(found, key=lambda one: one[1][1])
     return least if all(run is least or low > high for run, (low, _) in found) else None
 
@@ -50,7 +54,7 @@ def finding(run: ReportedModel) -> str:
     return (
         f"“{run.name}” {verb}: {tried} ({attack.name}) tells {whom(attack.candidates)} that were in its training set "
         f"from others with an AUC of {attack.auc:.3f} ({low:.3f} to {high:.3f}), where 0.5 is a coin toss"
-        f"{_recognised(run)}; its test accuracy is {accuracy:.3f}."
+        f"{_recognised(run)}{_canaries(run)}; its test accuracy is {accuracy:.3f}."
     )
 
 
@@ -67,16 +71,23 @@ def refutation(run: ReportedModel) -> str | None:
 
 def unequal(runs: Sequence[ReportedModel]) -> str | None:
     """Warn if the runs were not attacked alike: then the one that was attacked least looks best."""
-    made = [(run.name, {attack.name.split(",")[0] for attack in run.attacks}) for run in runs if run.attacks]
+    made = [(run, {attack.name.split(",")[0] for attack in run.attacks}) for run in runs if run.attacks]
     anywhere = set().union(*(methods for _, methods in made))
-    lacking = [
-        f"{', '.join(sorted(missing))} of “{name}”" for name, methods in made if (missing := anywhere - methods)
+    said = [
+        f"{', '.join(sorted(missing))} of “{run.name}”" for run, methods in made if (missing := anywhere - methods)
     ]
-    if not lacking:
+    said = [f"Missing: {'; '.join(said)}."] if said else []
+    for what, values in (
+        ("shadow models", {run.name: 0 if run.audit is None else run.audit.shadows.count for run, _ in made}),
+        ("candidates", {run.name: whom(run.kind) for run, _ in made}),
+    ):
+        if len(set(values.values())) > 1:
+            said.append(f"The {what}: {', '.join(f'{value} for “{name}”' for name, value in values.items())}.")
+    if not said:
         return None
     return (
-        "The runs were not attacked alike, so a smaller leak may only mean a weaker attack. Missing: "
-        f"{'; '.join(lacking)}. Make the same attacks on all of them before you compare (“resperturb audit” "
+        "The runs were not attacked alike, so a smaller leak may only mean a weaker attack. "
+        f"{' '.join(said)} Make the same attacks on all of them before you compare (“resperturb audit” "
         "with the same options; shadow is “resperturb attack”)."
     )
 
@@ -103,17 +114,32 @@ def not_comparable(models: Sequence[ReportedModel]) -> str | None:
 
 
 def _recognised(run: ReportedModel) -> str:
-    attack = run.most_found(0.01)
-    found = None if attack is None else attack.tpr(0.01)
-    if found is None:
-        return ""
-    if found.tied:
+    found = run.tpr(0.01)
+    if found is None or found.tied:
         return ""
     return f", with a true positive rate of {percent(found.tpr)} at a false positive rate of 1%"
 
 
+def _canaries(run: ReportedModel) -> str:
+    found = None if run.audit is None or run.kind != RECORD else run.audit.canaries
+    if found is None:
+        return ""
+    low, high = found.auc_interval
+    return f"; canaries, the records made for the audit, with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f})"
+
+
 def _placed(run: ReportedModel) -> str:
     return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {run.test_accuracy:.3f})"
+
+
+def counted(count: int, one: str) -> str:
+    """Count something in words.
+
+    >>> counted(1, "record"), counted(2, "canary")
+    ('1 record', '2 canaries')
+    """
+    several = one[:-1] + "ies" if one.endswith("y") else one + "s"
+    return f"{count} {one if count == 1 else several}"
 
 
 def whom(candidates: str) -> str:

@@ -44,9 +44,9 @@
       font: { color: resolve("@ink"), family: "system-ui, sans-serif", size: small ? 12 : 13 },
       margin: { l: small ? 45 : 60, r: small ? 12 : 24, t: 12, b: 50 }, autosize: true,
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
-      hoverlabel: { bgcolor: resolve("@card"), bordercolor: line, font: { color: resolve("@ink") } },
-      xaxis: Object.assign({}, axis, layout.xaxis), yaxis: Object.assign({}, axis, layout.yaxis)
-    });
+      hoverlabel: { bgcolor: resolve("@card"), bordercolor: line, font: { color: resolve("@ink") } }
+    }, Object.fromEntries(Object.entries({ xaxis: {}, yaxis: {}, ...layout })
+      .filter(([name]) => /^[xy]axis\d?$/.test(name)).map(([name, own]) => [name, Object.assign({}, axis, own)])));
   }
 
   function draw(figure) {
