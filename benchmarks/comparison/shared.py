@@ -1,0 +1,56 @@
+"""What every script shares, in whatever environment: reading the models' answers, and writing what was found.
+
+Not counted as glue: it is the same for all. Each script is called with the file of ``prepare.py``, the number of the
+target, and the file to write.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Job:
+    """The table, and the answers of target and shadow models; candidates are all rows but the population."""
+
+    def __init__(self) -> None:
+        self.path, self.target = Path(sys.argv[1]), int(sys.argv[2])
+        with np.load(self.path) as kept:
+            self.probabilities, self.members = kept["probabilities"], kept["members"]
+            self.labels, self.features = kept["labels"], kept["features"]
+        self.shadows = [number for number in range(len(self.members)) if number not in (self.target, self.target ^ 1)]
+        self.population = ~self.members.any(axis=0)
+        self.candidates = ~self.population
+        rows = np.arange(len(self.labels))
+        self.confidence = self.probabilities[:, rows, self.labels]  # of the true class: [models, rows]
+
+
+def finish(scores: NDArray[Any], members: NDArray[Any], **said: float | str | None) -> None:
+    """Write the scores of an attack, who was a member, and what else the tool said."""
+    out = Path(sys.argv[3])
+    np.savez_compressed(out.with_suffix(".npz"), scores=np.asarray(scores, float), members=np.asarray(members, bool))
+    out.write_text(json.dumps(said) + "\n")
+
+
+def finish_audit(found: Any) -> None:
+    """Write what an audit by resperturb found; the others are measured by the same metrics."""
+    attacks = [
+        {
+            "name": one.full_name,
+            "auc": one.auc,
+            "tpr": {f"{at.fpr:g}": at.tpr for at in one.metrics["record"].tpr_at_fpr},
+        }
+        for one in found.fixed
+    ]
+    bound = found.epsilon_lower
+    said = {"attack": found.strongest.full_name, "attacks": attacks, "epsilon": bound.epsilon, "bound": bound.method}
+    out = Path(sys.argv[3])
+    if found.folder is not None:
+        with np.load(found.folder / "attacks" / f"{found.strongest.key}.npz") as kept:
+            sides = kept["members"], kept["nonmembers"]
+        members = np.repeat([True, False], [len(side) for side in sides])
+        np.savez_compressed(out.with_suffix(".npz"), scores=np.concatenate(sides), members=members)
+    out.write_text(json.dumps(said) + "\n")
