@@ -20,7 +20,7 @@ from resperturb.audits.worst_case import (
 )
 from resperturb.data.loading import load
 from resperturb.privacy.dpsgd import calibrate_dpsgd
-from resperturb.privacy.schedule import schedule
+from resperturb.privacy.length import training_length
 from resperturb.training.predict import normalize
 
 MEAN, STD = 0.5, 0.25
@@ -39,8 +39,8 @@ def main() -> None:
     chosen = parser.parse_args()
     records = load(chosen.data, split="train", limit=chosen.records)
     images, labels = records.images[torch.arange(len(records))], records.labels
-    plan = schedule(steps=chosen.steps, batch_size=len(records), records=len(records))
-    proven = calibrate_dpsgd(epsilon=chosen.epsilon, delta=1e-5, schedule=plan)
+    plan = training_length(steps=chosen.steps, batch_size=len(records), records=len(records))
+    proven = calibrate_dpsgd(epsilon=chosen.epsilon, delta=1e-5, length=plan)
     torch.manual_seed(0)
     model = perceptron(records.num_classes, records.channels, records.size[0])
     initial = crafted_weights(model, normalize(images, MEAN, STD), labels)

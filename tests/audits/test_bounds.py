@@ -12,7 +12,7 @@ from resperturb.audits.bounds import TOO_FEW, Design, paired, per_group
 from resperturb.audits.result import compare
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
-from resperturb.privacy.schedule import schedule
+from resperturb.privacy.length import training_length
 
 DELTA = 1e-5
 
@@ -134,8 +134,8 @@ def test_without_members_or_without_others_there_is_no_bound(design: str) -> Non
 
 
 def test_a_guarantee_is_compared_with_a_bound_for_the_same_neighbours_only() -> None:
-    run = schedule(epochs=2, batch_size=100, records=1000)
-    proven = dpsgd_guarantee(noise_multiplier=1.0, schedule=run, delta=DELTA)
+    run = training_length(epochs=2, batch_size=100, records=1000)
+    proven = dpsgd_guarantee(noise_multiplier=1.0, length=run, delta=DELTA)
     nobody = np.zeros(4, bool)
     coins, cut = (
         Design(kind, nobody, nobody, nobody, None, DELTA, 0.95, attacks=1) for kind in ("add_remove", "swap")

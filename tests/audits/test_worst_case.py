@@ -21,7 +21,7 @@ from resperturb.audits.worst_case import (
 from resperturb.errors import UsageError
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
-from resperturb.privacy.schedule import schedule
+from resperturb.privacy.length import training_length
 
 RECORDS, FEATURES, STEPS, NOISE, DELTA = 20, 8, 4, 2.0, 1e-5
 # Full batches compose to one Gaussian mechanism.
@@ -119,7 +119,9 @@ def test_a_broken_training_is_refuted(train: Dpsgd, big: float) -> None:
 def test_a_claim_for_sampled_batches_is_refuted_if_every_batch_is_full() -> None:
     # The accountant was told that a batch holds one record in ten; the curve of such a claim is not Gaussian.
     claim = dpsgd_guarantee(
-        noise_multiplier=NOISE, schedule=schedule(steps=STEPS, batch_size=RECORDS // 10, records=RECORDS), delta=DELTA
+        noise_multiplier=NOISE,
+        length=training_length(steps=STEPS, batch_size=RECORDS // 10, records=RECORDS),
+        delta=DELTA,
     )
     settings = replace(SETTINGS, curve="any")
     found = audit(Dpsgd(), claimed=claim.epsilon, settings=settings)
@@ -142,7 +144,9 @@ def test_this_packages_own_dpsgd_is_not_refuted_and_shows_a_leak() -> None:
     images = torch.randint(0, 255, (20, 1, 28, 28), dtype=torch.uint8)
     labels = torch.arange(20) % 10
     train = DpsgdTrainer(records=20, steps=3, noise_multiplier=0.5, lr=0.02)
-    claim = dpsgd_guarantee(noise_multiplier=0.5, schedule=schedule(steps=3, batch_size=20, records=20), delta=DELTA)
+    claim = dpsgd_guarantee(
+        noise_multiplier=0.5, length=training_length(steps=3, batch_size=20, records=20), delta=DELTA
+    )
     from resperturb.audits.worst_case import perceptron
     from resperturb.training.predict import normalize
 

@@ -17,7 +17,7 @@ from resperturb.privacy.additive import (
     theorem1_noise,
 )
 from resperturb.privacy.gaussian import attack_tpr
-from resperturb.privacy.schedule import schedule
+from resperturb.privacy.length import training_length
 
 SETTING = {"gamma": 0.5, "input_std": 0.25, "radius": 30, "bound": 30, "delta": 1e-5}
 
@@ -91,7 +91,7 @@ def test_theorem1_noise_gives_the_epsilon_back_and_both_conditions_bind(epsilon,
 def test_both_bounds_are_monotone_in_every_argument(input_std, size, epochs, delta, factor):
     def at(*, gamma=2 * input_std, std=input_std, radius=size, bound=size, time=epochs, delta=delta):
         budget = additive_guarantee(
-            gamma=gamma, input_std=std, radius=radius, bound=bound, schedule=schedule(epochs=time), delta=delta
+            gamma=gamma, input_std=std, radius=radius, bound=bound, length=training_length(epochs=time), delta=delta
         )
         assert budget.epsilon >= 0
         return np.array([budget.epsilon_exact, budget.epsilon_theorem])
@@ -109,14 +109,16 @@ def test_both_bounds_are_monotone_in_every_argument(input_std, size, epochs, del
 @given(noises, sizes, st.integers(1, 1000), deltas)
 def test_at_whole_epochs_the_exact_bound_is_never_above_the_theorem(input_std, radius, epochs, delta):
     setting = {"gamma": input_std, "input_std": input_std, "radius": radius, "delta": delta}
-    budget = additive_guarantee(**setting, schedule=schedule(epochs=epochs))
+    budget = additive_guarantee(**setting, length=training_length(epochs=epochs))
     assert budget.epsilon == budget.epsilon_exact <= budget.epsilon_theorem * (1 + 1e-9)
 
 
 def test_a_begun_epoch_is_counted_whole_and_the_theorem_then_disowned():
-    budget = additive_guarantee(gamma=10, radius=1, schedule=schedule(epochs=1.01), delta=1e-5)
-    assert budget.epsilon == additive_guarantee(gamma=10, radius=1, schedule=schedule(epochs=2), delta=1e-5).epsilon
-    big = additive_guarantee(gamma=0.1, radius=30, schedule=schedule(epochs=1.01), delta=1e-5)
+    budget = additive_guarantee(gamma=10, radius=1, length=training_length(epochs=1.01), delta=1e-5)
+    assert (
+        budget.epsilon == additive_guarantee(gamma=10, radius=1, length=training_length(epochs=2), delta=1e-5).epsilon
+    )
+    big = additive_guarantee(gamma=0.1, radius=30, length=training_length(epochs=1.01), delta=1e-5)
     assert big.epsilon_theorem < big.epsilon
     assert "not to be claimed" in str(big)
 
@@ -128,7 +130,7 @@ def test_the_exact_bound_is_what_dp_accounting_finds_for_the_noised_images(input
     accountant = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE, 1e-3)
     by_distribution = accountant.compose(event).get_epsilon(1e-5)
     setting = {"gamma": 1, "input_std": input_std, "radius": radius, "delta": 1e-5}
-    budget = additive_guarantee(**setting, schedule=schedule(epochs=epochs))
+    budget = additive_guarantee(**setting, length=training_length(epochs=epochs))
     assert budget.epsilon == pytest.approx(by_distribution, rel=2e-3)
 
 
@@ -153,27 +155,29 @@ def test_the_best_attack_on_noised_images_succeeds_as_often_as_the_exact_bound_a
 
 
 def test_an_ensemble_noises_each_image_once_for_every_network():
-    five = additive_guarantee(**SETTING, schedule=schedule(epochs=20), networks=5)
-    one = additive_guarantee(**SETTING, schedule=schedule(epochs=100))
+    five = additive_guarantee(**SETTING, length=training_length(epochs=20), networks=5)
+    one = additive_guarantee(**SETTING, length=training_length(epochs=100))
     assert (five.epsilon, five.epsilon_theorem) == (one.epsilon, one.epsilon_theorem)
 
 
 def test_gamma_adds_nothing_to_the_exact_bound():
-    some, more = (additive_guarantee(**{**SETTING, "gamma": g}, schedule=schedule(epochs=100)) for g in (0.5, 50))
+    some, more = (
+        additive_guarantee(**{**SETTING, "gamma": g}, length=training_length(epochs=100)) for g in (0.5, 50)
+    )
     assert some.epsilon == more.epsilon
     assert some.epsilon_theorem == more.epsilon_theorem  # the input noise binds in both
 
 
 def test_the_input_noise_is_half_of_gamma_and_the_bound_is_the_radius_unless_given():
-    budget = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)
+    budget = additive_guarantee(gamma=0.5, radius=30, length=training_length(epochs=100), delta=1e-5)
     assert (budget.input_std, budget.bound) == (0.25, 30)
-    assert budget.epsilon == additive_guarantee(**SETTING, schedule=schedule(epochs=100)).epsilon
+    assert budget.epsilon == additive_guarantee(**SETTING, length=training_length(epochs=100)).epsilon
 
 
 @pytest.mark.parametrize(("gamma", "input_std"), [(0.0, None), (1.0, 0.0)])
 def test_no_input_noise_is_infinite(gamma, input_std):
     budget = additive_guarantee(
-        gamma=gamma, input_std=input_std, radius=30, schedule=schedule(epochs=1), delta=1e-300
+        gamma=gamma, input_std=input_std, radius=30, length=training_length(epochs=1), delta=1e-300
     )
     assert budget.epsilon == budget.epsilon_theorem == math.inf
     assert budget.level == "vacuous"
@@ -181,17 +185,17 @@ def test_no_input_noise_is_infinite(gamma, input_std):
 
 
 def test_no_block_noise_voids_the_theorem_only():
-    budget = additive_guarantee(gamma=0, input_std=100, radius=1, schedule=schedule(epochs=1), delta=1e-5)
+    budget = additive_guarantee(gamma=0, input_std=100, radius=1, length=training_length(epochs=1), delta=1e-5)
     assert budget.epsilon_theorem == math.inf
     assert budget.epsilon < 1
 
 
 @given(st.floats(-6, 7).map(lambda x: 10**x), deltas, sizes, st.integers(1, 1000), st.integers(1, 5))
 def test_calibration_gives_the_epsilon_back(epsilon, delta, radius, epochs, networks):
-    run = schedule(epochs=epochs)
-    found = calibrate_additive(epsilon=epsilon, delta=delta, schedule=run, radius=radius, networks=networks)
+    run = training_length(epochs=epochs)
+    found = calibrate_additive(epsilon=epsilon, delta=delta, length=run, radius=radius, networks=networks)
     again = additive_guarantee(
-        gamma=found.gamma, input_std=found.input_std, radius=radius, schedule=run, delta=delta, networks=networks
+        gamma=found.gamma, input_std=found.input_std, radius=radius, length=run, delta=delta, networks=networks
     )
     assume(epsilon > 1e-5 or delta < 0.1)  # a tiny epsilon beside a large delta keeps fewer digits
     assert again.epsilon == pytest.approx(epsilon, rel=1e-7)
@@ -199,13 +203,13 @@ def test_calibration_gives_the_epsilon_back(epsilon, delta, radius, epochs, netw
 
 
 def test_a_budget_says_what_it_protects_and_what_it_assumes():
-    budget = additive_guarantee(**SETTING, schedule=schedule(epochs=100))
+    budget = additive_guarantee(**SETTING, length=training_length(epochs=100))
     assert "NOT its label" in budget.protects
     assert budget.neighbours == "swap"
     assert {a.status for a in budget.assumptions} == {"assumed"}
     theorem = [a.statement for a in budget.assumptions if a.needed_by == "Theorem 1"]
     assert any("not true in general" in statement for statement in theorem)
-    clipped = additive_guarantee(**SETTING, schedule=schedule(epochs=100), radius_status="enforced")
+    clipped = additive_guarantee(**SETTING, length=training_length(epochs=100), radius_status="enforced")
     assert [a.status for a in clipped.assumptions if "no larger one" in a.statement] == ["enforced"]
 
 
@@ -225,5 +229,5 @@ def test_a_budget_says_what_it_protects_and_what_it_assumes():
 )
 def test_what_cannot_be_is_refused_in_one_sentence(change, message):
     with pytest.raises(UsageError, match=message) as caught:
-        additive_guarantee(**{**SETTING, "schedule": schedule(epochs=1), **change})
+        additive_guarantee(**{**SETTING, "length": training_length(epochs=1), **change})
     assert "\n" not in str(caught.value)

@@ -9,12 +9,12 @@ from resperturb.privacy.additive import additive_guarantee
 from resperturb.privacy.composition import compose, select_best
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
+from resperturb.privacy.length import training_length
 from resperturb.privacy.multiplicative import Answers, multiplicative_guarantee
-from resperturb.privacy.schedule import schedule
 
-RUN = schedule(steps=20, batch_size=50, records=1000)
-ADDITIVE = additive_guarantee(gamma=400, radius=30, schedule=schedule(epochs=4), delta=1e-5)
-DPSGD = dpsgd_guarantee(noise_multiplier=1.5, schedule=RUN, delta=1e-5)
+RUN = training_length(steps=20, batch_size=50, records=1000)
+ADDITIVE = additive_guarantee(gamma=400, radius=30, length=training_length(epochs=4), delta=1e-5)
+DPSGD = dpsgd_guarantee(noise_multiplier=1.5, length=RUN, delta=1e-5)
 ANSWERS = multiplicative_guarantee(Answers(80, 40, 1, 0.5, 2, 3), delta=1e-5)
 SWAP, ADD = dp_accounting.NeighboringRelation.REPLACE_ONE, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -34,10 +34,10 @@ def test_one_budget_composed_with_nothing_is_itself():
 
 
 def test_two_trainings_are_one_of_twice_the_length():
-    twice = additive_guarantee(gamma=400, radius=30, schedule=schedule(epochs=8), delta=1e-5)
+    twice = additive_guarantee(gamma=400, radius=30, length=training_length(epochs=8), delta=1e-5)
     assert compose([ADDITIVE, ADDITIVE], delta=1e-5).epsilon == pytest.approx(twice.epsilon)
     longer = dpsgd_guarantee(
-        noise_multiplier=1.5, schedule=schedule(steps=40, batch_size=50, records=1000), delta=1e-5
+        noise_multiplier=1.5, length=training_length(steps=40, batch_size=50, records=1000), delta=1e-5
     )
     assert compose([DPSGD, DPSGD], delta=1e-5).epsilon == pytest.approx(longer.epsilon, rel=1e-3)
 
@@ -75,10 +75,10 @@ def test_a_sampled_release_of_everything_counts_double_for_a_swap():
 
 
 def test_a_vacuous_part_makes_the_whole_vacuous_and_finite():
-    vacuous = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)
+    vacuous = additive_guarantee(gamma=0.5, radius=30, length=training_length(epochs=100), delta=1e-5)
     whole = compose([vacuous, DPSGD], delta=1e-5)
     assert vacuous.epsilon <= whole.epsilon < 1.001 * vacuous.epsilon
-    none = additive_guarantee(gamma=0, radius=30, schedule=schedule(epochs=1), delta=1e-5)
+    none = additive_guarantee(gamma=0, radius=30, length=training_length(epochs=1), delta=1e-5)
     assert compose([none, DPSGD], delta=1e-5).epsilon == math.inf
     assert select_best(none, mean_runs=3, delta=1e-5).epsilon == math.inf
 

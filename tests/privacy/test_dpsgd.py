@@ -6,14 +6,14 @@ import pytest
 from resperturb.errors import UsageError
 from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
-from resperturb.privacy.schedule import schedule
+from resperturb.privacy.length import training_length
 
-RUN = schedule(steps=50, batch_size=50, records=1000)
+RUN = training_length(steps=50, batch_size=50, records=1000)
 
 
 def test_agrees_with_dp_accounting_at_its_own_settings():
     event = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1.2))
-    budget = dpsgd_guarantee(noise_multiplier=1.2, schedule=RUN, delta=1e-5)
+    budget = dpsgd_guarantee(noise_multiplier=1.2, length=RUN, delta=1e-5)
     pld = dp_accounting.pld.PLDAccountant().compose(event, 50).get_epsilon(1e-5)
     rdp = dp_accounting.rdp.RdpAccountant().compose(event, 50).get_epsilon(1e-5)
     assert budget.epsilon == budget.epsilon_pld == pytest.approx(pld, rel=1e-3)
@@ -22,15 +22,15 @@ def test_agrees_with_dp_accounting_at_its_own_settings():
 
 
 def test_a_batch_of_everything_is_the_plain_gaussian_mechanism():
-    run = schedule(steps=25, batch_size=1000, records=1000)
-    budget = dpsgd_guarantee(noise_multiplier=10.0, schedule=run, delta=1e-6)
+    run = training_length(steps=25, batch_size=1000, records=1000)
+    budget = dpsgd_guarantee(noise_multiplier=10.0, length=run, delta=1e-6)
     assert budget.epsilon == pytest.approx(epsilon_for_delta(1e-6, 0.5), rel=1e-3)
 
 
 def test_monotone_in_every_argument():
     def at(noise=1.0, steps=20, batch_size=50, records=1000, delta=1e-5):
-        run = schedule(steps=steps, batch_size=batch_size, records=records)
-        budget = dpsgd_guarantee(noise_multiplier=noise, schedule=run, delta=delta)
+        run = training_length(steps=steps, batch_size=batch_size, records=records)
+        budget = dpsgd_guarantee(noise_multiplier=noise, length=run, delta=delta)
         assert 0 <= budget.epsilon <= budget.epsilon_rdp
         return budget.epsilon
 
@@ -44,30 +44,30 @@ def test_monotone_in_every_argument():
 @pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 0.05, 1e3, 1e7])
 def test_extremes_are_neither_nan_nor_negative(noise, delta):
-    budget = dpsgd_guarantee(noise_multiplier=noise, schedule=RUN, delta=delta)
+    budget = dpsgd_guarantee(noise_multiplier=noise, length=RUN, delta=delta)
     assert budget.epsilon >= 0
     assert (budget.epsilon == math.inf) == (noise == 0)
     assert 0 <= budget.max_tpr <= 1
 
 
 def test_where_distributions_cannot_be_trusted_they_are_not_used():
-    tiny_delta = dpsgd_guarantee(noise_multiplier=1.0, schedule=RUN, delta=1e-100)
+    tiny_delta = dpsgd_guarantee(noise_multiplier=1.0, length=RUN, delta=1e-100)
     assert tiny_delta.epsilon_pld is None
-    assert tiny_delta.epsilon > dpsgd_guarantee(noise_multiplier=1.0, schedule=RUN, delta=1e-12).epsilon
+    assert tiny_delta.epsilon > dpsgd_guarantee(noise_multiplier=1.0, length=RUN, delta=1e-12).epsilon
     assert "not computed" in str(tiny_delta)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_calibration_gives_at_most_the_epsilon_asked_and_hardly_less(epsilon):
-    run = schedule(steps=20, batch_size=50, records=1000)
-    found = calibrate_dpsgd(epsilon=epsilon, delta=1e-5, schedule=run)
-    again = dpsgd_guarantee(noise_multiplier=found.noise_multiplier, schedule=run, delta=1e-5)
+    run = training_length(steps=20, batch_size=50, records=1000)
+    found = calibrate_dpsgd(epsilon=epsilon, delta=1e-5, length=run)
+    again = dpsgd_guarantee(noise_multiplier=found.noise_multiplier, length=run, delta=1e-5)
     assert again.epsilon <= epsilon
     assert again.epsilon == pytest.approx(epsilon, rel=1e-3)
 
 
 def test_a_budget_names_its_relation_and_its_sampling():
-    budget = dpsgd_guarantee(noise_multiplier=1.0, schedule=RUN, delta=1e-5)
+    budget = dpsgd_guarantee(noise_multiplier=1.0, length=RUN, delta=1e-5)
     assert budget.neighbours == "add_remove"
     assert "label" in budget.protects
     assert any("Poisson" in a.statement for a in budget.assumptions)
@@ -75,8 +75,8 @@ def test_a_budget_names_its_relation_and_its_sampling():
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(UsageError, match="batch size and the number of records"):
-        dpsgd_guarantee(noise_multiplier=1.0, schedule=schedule(epochs=1), delta=1e-5)
+        dpsgd_guarantee(noise_multiplier=1.0, length=training_length(epochs=1), delta=1e-5)
     with pytest.raises(UsageError, match="noise multiplier"):
-        dpsgd_guarantee(noise_multiplier=-1.0, schedule=RUN, delta=1e-5)
+        dpsgd_guarantee(noise_multiplier=-1.0, length=RUN, delta=1e-5)
     with pytest.raises(UsageError, match="epsilon"):
-        calibrate_dpsgd(epsilon=-1.0, delta=1e-5, schedule=RUN)
+        calibrate_dpsgd(epsilon=-1.0, delta=1e-5, length=RUN)

@@ -10,21 +10,21 @@ from resperturb.privacy import (
     compose,
     dpsgd_guarantee,
     multiplicative_guarantee,
-    schedule,
     select_best,
+    training_length,
 )
 from resperturb.privacy.guarantee import level
 
-RUN = schedule(steps=20, batch_size=50, records=1000)
-DPSGD = dpsgd_guarantee(noise_multiplier=1.5, schedule=RUN, delta=1e-5)
-VACUOUS = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5, blocks=3)
+RUN = training_length(steps=20, batch_size=50, records=1000)
+DPSGD = dpsgd_guarantee(noise_multiplier=1.5, length=RUN, delta=1e-5)
+VACUOUS = additive_guarantee(gamma=0.5, radius=30, length=training_length(epochs=100), delta=1e-5, blocks=3)
 BUDGETS = {
     "additive": VACUOUS,
     "multiplicative": multiplicative_guarantee(Answers(8, 4, 1, 0.5, 2, 3), delta=1e-5, queries=10),
     "dpsgd": DPSGD,
     "composition": compose([DPSGD, DPSGD], delta=1e-5),
     "selection": select_best(DPSGD, mean_runs=10, delta=1e-5),
-    "nothing": additive_guarantee(gamma=0, radius=30, schedule=schedule(epochs=1), delta=1e-5),
+    "nothing": additive_guarantee(gamma=0, radius=30, length=training_length(epochs=1), delta=1e-5),
 }
 
 
@@ -64,9 +64,9 @@ def test_the_words_begin_where_the_documentation_says(epsilon, word):
 
 
 def test_a_delta_of_one_record_is_vacuous_whatever_epsilon_is():
-    run = schedule(epochs=1, records=1000)
-    good = additive_guarantee(gamma=1000, radius=1, schedule=run, delta=1e-5)
-    careless = additive_guarantee(gamma=1000, radius=1, schedule=run, delta=1e-3)
+    run = training_length(epochs=1, records=1000)
+    good = additive_guarantee(gamma=1000, radius=1, length=run, delta=1e-5)
+    careless = additive_guarantee(gamma=1000, radius=1, length=run, delta=1e-3)
     assert (good.level, careless.level) == ("meaningful", "vacuous")
     assert "delta" in careless.meaning
 

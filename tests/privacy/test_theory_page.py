@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from resperturb.privacy import additive_guarantee, calibrate_additive, dpsgd_guarantee, schedule
+from resperturb.privacy import additive_guarantee, calibrate_additive, dpsgd_guarantee, training_length
 from resperturb.privacy.accounting import tpr_from_budget
 from resperturb.privacy.gaussian import attack_tpr, mu_for_budget, rdp_rho
 from resperturb.privacy.guarantee import level, number
@@ -30,8 +30,12 @@ def rows(heading):
 def test_the_table_of_the_paper_s_settings(row):
     _, gamma, training, theorem, blocks, exact, _ = row
     length = int(training.split()[0].replace(",", ""))
-    run = schedule(epochs=length) if "epochs" in training else schedule(steps=length, batch_size=128, records=12500)
-    budget = additive_guarantee(gamma=float(gamma), radius=30, schedule=run, delta=1e-5)
+    run = (
+        training_length(epochs=length)
+        if "epochs" in training
+        else training_length(steps=length, batch_size=128, records=12500)
+    )
+    budget = additive_guarantee(gamma=float(gamma), radius=30, length=run, delta=1e-5)
     assert [theorem, blocks, exact] == [
         number(budget.epsilon_theorem),
         number(budget.theorem.epsilon_from_blocks),
@@ -42,8 +46,8 @@ def test_the_table_of_the_paper_s_settings(row):
 @pytest.mark.parametrize("row", rows("by PLD"), ids=lambda row: row[0])
 def test_the_table_of_dpsgd(row):
     noise, batch, records, epochs = map(float, re.findall(r"\d+(?:\.\d+)?", row[1]))
-    run = schedule(epochs=epochs, batch_size=int(batch), records=int(records))
-    budget = dpsgd_guarantee(noise_multiplier=noise, schedule=run, delta=1e-5)
+    run = training_length(epochs=epochs, batch_size=int(batch), records=int(records))
+    budget = dpsgd_guarantee(noise_multiplier=noise, length=run, delta=1e-5)
     assert row[2:4] == [number(budget.epsilon_pld), number(budget.epsilon_rdp)]
 
 
@@ -63,7 +67,7 @@ def test_the_table_of_what_an_epsilon_permits(row):
 
 def test_the_numbers_in_the_text():
     for epochs, std in ((100, "360"), (1, "36")):
-        found = calibrate_additive(epsilon=8, delta=1e-5, schedule=schedule(epochs=epochs), radius=30)
+        found = calibrate_additive(epsilon=8, delta=1e-5, length=training_length(epochs=epochs), radius=30)
         assert f"{found.input_std:.0f}" == std
     assert "must be 360, twelve times" in PAGE
     assert 360 / 30 == 12
@@ -71,7 +75,7 @@ def test_the_numbers_in_the_text():
         epochs = rdp_rho(printed, 1e-5) / (2 * (30 / (gamma / 2)) ** 2)
         assert f"{epochs:.3g}" in words
         assert words in " ".join(PAGE.split())
-    run = schedule(steps=64000, batch_size=128, records=12500)
+    run = training_length(steps=64000, batch_size=128, records=12500)
     assert (run.epochs, run.passes) == (655.36, 660)
     assert f"{math.sqrt(3 * 32 * 32):.1f}" == "55.4"
     assert f"{math.sqrt(3 * 50 * 50):.1f}" == "86.6"

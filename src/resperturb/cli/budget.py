@@ -72,14 +72,14 @@ def budget_additive(
     Example: `resperturb budget additive --gamma 0.5 --radius 30 --epochs 100 --delta 1e-5`
     """
     from resperturb.privacy.additive import additive_guarantee
-    from resperturb.privacy.schedule import schedule
+    from resperturb.privacy.length import training_length
 
     budget = additive_guarantee(
         gamma=gamma,
         input_std=input_std,
         radius=radius,
         bound=bound,
-        schedule=schedule(epochs, steps, batch_size, records),
+        length=training_length(epochs, steps, batch_size, records),
         delta=delta,
         networks=networks,
         blocks=blocks,
@@ -133,10 +133,10 @@ def budget_dpsgd(
     Example: `resperturb budget dpsgd --noise-multiplier 1.1 --batch-size 128 --records 12500 --epochs 100`
     """
     from resperturb.privacy.dpsgd import dpsgd_guarantee
-    from resperturb.privacy.schedule import schedule
+    from resperturb.privacy.length import training_length
 
-    run = schedule(epochs, steps, batch_size, records)
-    budget = dpsgd_guarantee(noise_multiplier=noise_multiplier, schedule=run, delta=delta)
+    run = training_length(epochs, steps, batch_size, records)
+    budget = dpsgd_guarantee(noise_multiplier=noise_multiplier, length=run, delta=delta)
     emit(_flat(budget), as_json, lambda console: _show(console, budget))
 
 
@@ -158,11 +158,11 @@ def calibrate_additive(
     Example: `resperturb calibrate additive --epsilon 8 --delta 1e-5 --epochs 100 --radius 30`
     """
     from resperturb.privacy.additive import calibrate_additive, theorem1_noise
-    from resperturb.privacy.schedule import schedule
+    from resperturb.privacy.length import training_length
 
-    run = schedule(epochs, steps, batch_size, records)
+    run = training_length(epochs, steps, batch_size, records)
     budget = calibrate_additive(
-        epsilon=epsilon, delta=delta, schedule=run, radius=radius, bound=bound, networks=networks
+        epsilon=epsilon, delta=delta, length=run, radius=radius, bound=bound, networks=networks
     )
     gamma_theorem, input_std_theorem = theorem1_noise(
         epsilon=epsilon, delta=delta, radius=radius, bound=budget.bound, epochs=run.epochs * networks
@@ -238,10 +238,10 @@ def calibrate_dpsgd(
     Example: `resperturb calibrate dpsgd --epsilon 8 --batch-size 128 --records 12500 --epochs 100`
     """
     from resperturb.privacy.dpsgd import calibrate_dpsgd
-    from resperturb.privacy.schedule import schedule
+    from resperturb.privacy.length import training_length
 
-    run = schedule(epochs, steps, batch_size, records)
-    budget = calibrate_dpsgd(epsilon=epsilon, delta=delta, schedule=run)
+    run = training_length(epochs, steps, batch_size, records)
+    budget = calibrate_dpsgd(epsilon=epsilon, delta=delta, length=run)
     noise = [f"Needed: a noise multiplier of {budget.noise_multiplier:.6g}."]
     emit(_flat(budget), as_json, lambda console: _show(console, budget, needed=noise))
 

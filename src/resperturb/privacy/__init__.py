@@ -10,20 +10,20 @@ from resperturb.privacy.composition import compose, select_best
 from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.gaussian import rdp_rho
 from resperturb.privacy.guarantee import WEAK_UP_TO, Assumption, Guarantee, nothing_proven
+from resperturb.privacy.length import TrainingLength, training_length
 from resperturb.privacy.multiplicative import (
     Answers,
     calibrate_multiplicative,
     multiplicative_guarantee,
     queries_afforded,
 )
-from resperturb.privacy.schedule import Schedule, schedule
 
 __all__ = [
     "WEAK_UP_TO",
     "Answers",
     "Assumption",
     "Guarantee",
-    "Schedule",
+    "TrainingLength",
     "additive_guarantee",
     "calibrate_additive",
     "calibrate_dpsgd",
@@ -34,6 +34,6 @@ __all__ = [
     "nothing_proven",
     "queries_afforded",
     "rdp_rho",
-    "schedule",
     "select_best",
+    "training_length",
 ]

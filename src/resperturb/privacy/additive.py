@@ -13,7 +13,7 @@ from resperturb.checks import between_0_and_1, count, not_negative, positive, ra
 from resperturb.privacy.accounting import Ledger, account
 from resperturb.privacy.gaussian import mu_for_budget, rdp_epsilon, rdp_rho
 from resperturb.privacy.guarantee import SAME_LABEL, Assumption, Guarantee, Status, number
-from resperturb.privacy.schedule import Schedule
+from resperturb.privacy.length import TrainingLength
 
 SECRET_NOISE = Assumption(
     "assumed",
@@ -118,7 +118,7 @@ class AdditiveGuarantee(Guarantee):
     input_std: float
     radius: float
     bound: float
-    schedule: Schedule
+    length: TrainingLength
     networks: int
     theorem: Theorem1
     blocks: int | None
@@ -150,8 +150,8 @@ class AdditiveGuarantee(Guarantee):
             "input_std": self.input_std,
             "radius": self.radius,
             "bound": self.bound,
-            "epochs": self.schedule.epochs,
-            "passes": self.schedule.passes,
+            "epochs": self.length.epochs,
+            "passes": self.length.passes,
             "networks": self.networks,
             "records": self.records,
         }
@@ -178,7 +178,7 @@ class AdditiveGuarantee(Guarantee):
 def additive_guarantee(
     *,
     gamma: float,
-    schedule: Schedule,
+    length: TrainingLength,
     delta: float,
     radius: float,
     bound: float | None = None,
@@ -192,7 +192,7 @@ def additive_guarantee(
 
     Args:
         gamma: The noise on every residual sum.
-        schedule: How often a record is used.
+        length: How often a record is used.
         delta: At which epsilon is stated.
         radius: The largest norm of an input (the paper's R).
         bound: The largest norm of a block's mean output (the paper's G); the radius if None.
@@ -205,8 +205,8 @@ def additive_guarantee(
     Returns:
         The exact bound that holds, beside Theorem 1 as printed.
 
-    >>> from resperturb.privacy.schedule import schedule
-    >>> budget = additive_guarantee(gamma=0.5, radius=30, schedule=schedule(epochs=100), delta=1e-5)
+    >>> from resperturb.privacy.length import training_length
+    >>> budget = additive_guarantee(gamma=0.5, radius=30, length=training_length(epochs=100), delta=1e-5)
     >>> round(budget.epsilon), round(budget.epsilon_theorem), budget.level
     (2890235, 2891516, 'vacuous')
     """
@@ -222,32 +222,32 @@ def additive_guarantee(
         input_std=input_std,
         radius=radius,
         bound=bound,
-        epochs=schedule.epochs * networks,
+        epochs=length.epochs * networks,
         delta=delta,
         lam=lam,
     )
-    ledger = Ledger("swap", mu=exact_mu(radius, input_std, schedule.passes * networks))
+    ledger = Ledger("swap", mu=exact_mu(radius, input_std, length.passes * networks))
     exact = account(ledger, delta)
     ensemble = "" if networks == 1 else f", {networks} networks"
     return AdditiveGuarantee(
         mechanism="additive",
         setting=f"Additive noise: gamma {gamma:g} in every block, {input_std:g} on the input; "
-        f"{schedule.epochs:g} epochs{ensemble}; images of norm up to {radius:g}.",
+        f"{length.epochs:g} epochs{ensemble}; images of norm up to {radius:g}.",
         epsilon=exact.epsilon,
         delta=delta,
         max_tpr=exact.max_tpr,
         protects="the pixels of one training image, even from someone who holds the weights and knows every other "
         "record. NOT its label, nor the number of images.",
-        assumptions=_assumptions(radius, bound, schedule, networks, radius_status),
+        assumptions=_assumptions(radius, bound, length, networks, radius_status),
         ledger=ledger,
         neighbours="swap",
         compares=SAME_LABEL,
-        records=schedule.records,
+        records=length.records,
         gamma=gamma,
         input_std=input_std,
         radius=radius,
         bound=bound,
-        schedule=schedule,
+        length=length,
         networks=networks,
         theorem=printed,
         blocks=blocks,
@@ -258,7 +258,7 @@ def calibrate_additive(
     *,
     epsilon: float,
     delta: float,
-    schedule: Schedule,
+    length: TrainingLength,
     radius: float,
     bound: float | None = None,
     networks: int = 1,
@@ -270,7 +270,7 @@ def calibrate_additive(
     Args:
         epsilon: To reach.
         delta: Beside it.
-        schedule: How often a record is used.
+        length: How often a record is used.
         radius: The largest norm of an input.
         bound: The largest norm of a block's mean output, for Theorem 1; the radius if None.
         networks: Of an ensemble.
@@ -278,19 +278,19 @@ def calibrate_additive(
     Returns:
         The guarantee; ``input_std`` and ``gamma`` are the noise.
 
-    >>> from resperturb.privacy.schedule import schedule
-    >>> budget = calibrate_additive(epsilon=8, delta=1e-5, schedule=schedule(epochs=100), radius=30)
+    >>> from resperturb.privacy.length import training_length
+    >>> budget = calibrate_additive(epsilon=8, delta=1e-5, length=training_length(epochs=100), radius=30)
     >>> round(budget.input_std, 1), round(budget.epsilon, 6)
     (360.1, 8.0)
     """
     positive("radius", radius)
     networks = count("networks", networks)
     mu = mu_for_budget(epsilon, delta)
-    input_std = 2 * radius * math.sqrt(schedule.passes * networks) / mu
+    input_std = 2 * radius * math.sqrt(length.passes * networks) / mu
     return additive_guarantee(
         gamma=2 * input_std,
         input_std=input_std,
-        schedule=schedule,
+        length=length,
         delta=delta,
         radius=radius,
         bound=bound,
@@ -330,11 +330,11 @@ def _best_lam(rho: float, delta: float) -> float:
 
 
 def _assumptions(
-    radius: float, bound: float, schedule: Schedule, networks: int, radius_status: Status
+    radius: float, bound: float, length: TrainingLength, networks: int, radius_status: Status
 ) -> tuple[Assumption, ...]:
     clipped = " (no larger one can reach it)" if radius_status == "enforced" else ""
-    uses = f"{schedule.passes * networks} times"
-    each = "" if networks == 1 else f", {schedule.passes} passes through {networks} networks"
+    uses = f"{length.passes * networks} times"
+    each = "" if networks == 1 else f", {length.passes} passes through {networks} networks"
     return (
         Assumption(radius_status, f"Every image, as the noise finds it, has norm at most {radius:g}{clipped}."),
         Assumption(

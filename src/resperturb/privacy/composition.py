@@ -43,8 +43,8 @@ def compose(guarantees: Sequence[Guarantee], *, delta: float) -> ComposedGuarant
         UsageError: There are none, or one was read from a file and cannot be composed.
 
     >>> from resperturb.privacy.additive import additive_guarantee
-    >>> from resperturb.privacy.schedule import schedule
-    >>> once = additive_guarantee(gamma=800, radius=30, schedule=schedule(epochs=100), delta=1e-5)
+    >>> from resperturb.privacy.length import training_length
+    >>> once = additive_guarantee(gamma=800, radius=30, length=training_length(epochs=100), delta=1e-5)
     >>> round(once.epsilon, 2), round(compose([once, once], delta=1e-5).epsilon, 2)
     (7.05, 10.75)
     """
@@ -99,8 +99,8 @@ def select_best(guarantee: Guarantee, *, mean_runs: float, delta: float, shape: 
         UsageError: A number is out of range, or the guarantee was read from a file.
 
     >>> from resperturb.privacy.additive import additive_guarantee
-    >>> from resperturb.privacy.schedule import schedule
-    >>> once = additive_guarantee(gamma=1600, radius=30, schedule=schedule(epochs=100), delta=1e-5)
+    >>> from resperturb.privacy.length import training_length
+    >>> once = additive_guarantee(gamma=1600, radius=30, length=training_length(epochs=100), delta=1e-5)
     >>> best = select_best(once, mean_runs=10, delta=1e-5)
     >>> round(once.epsilon, 1), round(best.epsilon, 1)
     (3.1, 6.4)

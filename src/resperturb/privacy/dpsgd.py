@@ -10,7 +10,7 @@ from resperturb.checks import between_0_and_1, not_negative, positive
 from resperturb.errors import UsageError
 from resperturb.privacy.accounting import Ledger, Sampled, account, least_epsilon, quick_bound
 from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, number
-from resperturb.privacy.schedule import Schedule
+from resperturb.privacy.length import TrainingLength
 
 PUBLIC_COUNT = Assumption(
     "assumed",
@@ -29,7 +29,7 @@ class DpsgdGuarantee(Guarantee):
     """
 
     noise_multiplier: float
-    schedule: Schedule
+    length: TrainingLength
     epsilon_pld: float | None
     epsilon_rdp: float
 
@@ -39,10 +39,10 @@ class DpsgdGuarantee(Guarantee):
             "epsilon_pld": self.epsilon_pld,
             "epsilon_rdp": self.epsilon_rdp,
             "noise_multiplier": self.noise_multiplier,
-            "batch_size": self.schedule.batch_size,
-            "records": self.schedule.records,
-            "steps": self.schedule.steps,
-            "epochs": self.schedule.epochs,
+            "batch_size": self.length.batch_size,
+            "records": self.length.records,
+            "steps": self.length.steps,
+            "epochs": self.length.epochs,
         }
 
     def _notes(self) -> list[tuple[str, str]]:
@@ -51,31 +51,31 @@ class DpsgdGuarantee(Guarantee):
         return [("", f"by privacy loss distributions {pld}, by Renyi divergences {number(self.epsilon_rdp)}.")]
 
 
-def dpsgd_guarantee(*, noise_multiplier: float, schedule: Schedule, delta: float) -> DpsgdGuarantee:
+def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: float) -> DpsgdGuarantee:
     """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
 
     Args:
         noise_multiplier: The noise over the clipping norm.
-        schedule: Steps, batch size and records.
+        length: Steps, batch size and records.
         delta: At which epsilon is stated.
 
     Returns:
         The guarantee.
 
-    >>> from resperturb.privacy.schedule import schedule
-    >>> run = schedule(epochs=2, batch_size=100, records=1000)
-    >>> budget = dpsgd_guarantee(noise_multiplier=1.0, schedule=run, delta=1e-5)
+    >>> from resperturb.privacy.length import training_length
+    >>> run = training_length(epochs=2, batch_size=100, records=1000)
+    >>> budget = dpsgd_guarantee(noise_multiplier=1.0, length=run, delta=1e-5)
     >>> round(budget.epsilon, 2), budget.level
     (3.59, 'weak')
     """
     not_negative("noise multiplier", noise_multiplier)
     between_0_and_1("delta", delta)
-    ledger = _ledger(noise_multiplier, schedule)
+    ledger = _ledger(noise_multiplier, length)
     found = account(ledger, delta)
     return DpsgdGuarantee(
         mechanism="dpsgd",
-        setting=f"DP-SGD: noise {noise_multiplier:g} times the clipping norm, batches of {schedule.batch_size} of "
-        f"{schedule.records} records, {schedule.steps} steps.",
+        setting=f"DP-SGD: noise {noise_multiplier:g} times the clipping norm, batches of {length.batch_size} of "
+        f"{length.records} records, {length.steps} steps.",
         epsilon=found.epsilon,
         delta=delta,
         max_tpr=found.max_tpr,
@@ -99,31 +99,31 @@ def dpsgd_guarantee(*, noise_multiplier: float, schedule: Schedule, delta: float
         ledger=ledger,
         neighbours=ledger.neighbours,
         compares=COMPARED[ledger.neighbours],
-        records=schedule.records,
+        records=length.records,
         noise_multiplier=noise_multiplier,
-        schedule=schedule,
+        length=length,
         epsilon_pld=found.epsilons.get("pld"),
         epsilon_rdp=found.epsilons["rdp"],
     )
 
 
-def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> DpsgdGuarantee:
+def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> DpsgdGuarantee:
     """Return the guarantee with the least noise that gives ``epsilon``.
 
     Args:
         epsilon: To reach.
         delta: Beside it.
-        schedule: Steps, batch size and records.
+        length: Steps, batch size and records.
 
     Returns:
         The guarantee; ``noise_multiplier`` is the noise.
 
     Raises:
-        UsageError: No noise to speak of is needed, or the schedule does not name batch size and records.
+        UsageError: No noise to speak of is needed, or the length does not name batch size and records.
 
-    >>> from resperturb.privacy.schedule import schedule
-    >>> run = schedule(epochs=1, batch_size=100, records=1000)
-    >>> budget = calibrate_dpsgd(epsilon=3.0, delta=1e-5, schedule=run)
+    >>> from resperturb.privacy.length import training_length
+    >>> run = training_length(epochs=1, batch_size=100, records=1000)
+    >>> budget = calibrate_dpsgd(epsilon=3.0, delta=1e-5, length=run)
     >>> budget.epsilon <= 3.0, round(budget.epsilon, 3)
     (True, 3.0)
     """
@@ -133,11 +133,11 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> Dpsg
 
     def excess(log_noise: float) -> float:
         if log_noise not in tried:
-            tried[log_noise] = least_epsilon(_ledger(math.exp(log_noise), schedule), delta) - epsilon
+            tried[log_noise] = least_epsilon(_ledger(math.exp(log_noise), length), delta) - epsilon
         return tried[log_noise]
 
     # The quick bound is never the smaller, so the noise it asks for is enough; a little less may do.
-    high = _enough_noise(epsilon, delta, schedule)
+    high = _enough_noise(epsilon, delta, length)
     low = high - 0.1
     while excess(low) <= 0:
         high, low = low, low - 0.2
@@ -145,14 +145,14 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, schedule: Schedule) -> Dpsg
             raise UsageError(f"epsilon {epsilon:g} at delta {delta:g} needs no noise to speak of; ask for less.")
     brentq(excess, low, high, xtol=1e-5)
     enough = min(log_noise for log_noise, over in tried.items() if over <= 0)
-    return dpsgd_guarantee(noise_multiplier=math.exp(enough), schedule=schedule, delta=delta)
+    return dpsgd_guarantee(noise_multiplier=math.exp(enough), length=length, delta=delta)
 
 
-def _enough_noise(epsilon: float, delta: float, schedule: Schedule) -> float:
+def _enough_noise(epsilon: float, delta: float, length: TrainingLength) -> float:
     """The logarithm of a noise multiplier that is enough, and hardly more than the quick bound needs."""
 
     def is_enough(log_noise: float) -> bool:
-        return quick_bound(_ledger(math.exp(log_noise), schedule), delta) <= epsilon
+        return quick_bound(_ledger(math.exp(log_noise), length), delta) <= epsilon
 
     low, high = -30.0, 0.0
     while not is_enough(high):
@@ -163,8 +163,8 @@ def _enough_noise(epsilon: float, delta: float, schedule: Schedule) -> float:
     return high
 
 
-def _ledger(noise_multiplier: float, schedule: Schedule) -> Ledger:
-    if schedule.steps is None or schedule.batch_size is None or schedule.records is None:
+def _ledger(noise_multiplier: float, length: TrainingLength) -> Ledger:
+    if length.steps is None or length.batch_size is None or length.records is None:
         raise UsageError("DP-SGD needs the batch size and the number of records as well as the epochs or steps.")
-    rate = schedule.batch_size / schedule.records
-    return Ledger("add_remove", sampled=(Sampled(noise_multiplier, rate, schedule.steps),))
+    rate = length.batch_size / length.records
+    return Ledger("add_remove", sampled=(Sampled(noise_multiplier, rate, length.steps),))

@@ -18,7 +18,7 @@ from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.models import build
 from resperturb.noise.source import derive_key
-from resperturb.privacy import dpsgd_guarantee, schedule
+from resperturb.privacy import dpsgd_guarantee, training_length
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.distributed import Execution
@@ -202,8 +202,8 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
     config = tiny_config(method={"name": "dpsgd", "noise_multiplier": 1.5, "delta": 1e-4}, seeded_noise=False)
 
     def epsilon(steps: int) -> float:
-        run = schedule(steps=steps, batch_size=20, records=60)
-        return dpsgd_guarantee(noise_multiplier=1.5, schedule=run, delta=1e-4).epsilon
+        run = training_length(steps=steps, batch_size=20, records=60)
+        return dpsgd_guarantee(noise_multiplier=1.5, length=run, delta=1e-4).epsilon
 
     with pytest.raises(InterruptedTrainingError):
         train(config, out=tmp_path / "run", on_update=interrupt_at(5))
@@ -211,7 +211,7 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
     assert (kept.epoch * 3 + kept.step, kept.epsilon) == (5, epsilon(5))
     run = train(config, out=tmp_path / "run")
     proven = run.guarantee()
-    assert (proven.schedule.steps, proven.epsilon, proven.delta) == (9, epsilon(9), 1e-4)
+    assert (proven.length.steps, proven.epsilon, proven.delta) == (9, epsilon(9), 1e-4)
     assert [entry.epsilon for entry in run.metrics()] == [epsilon(3), epsilon(6), epsilon(9)]
     statuses = {assumption.status for assumption in proven.assumptions}
     assert statuses == {"assumed", "enforced"}

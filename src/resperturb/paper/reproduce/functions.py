@@ -37,7 +37,7 @@ from resperturb.paper.reproduce.results import (
     Theorem,
     made_now,
 )
-from resperturb.privacy import additive_guarantee, dpsgd_guarantee, rdp_rho, schedule
+from resperturb.privacy import additive_guarantee, dpsgd_guarantee, rdp_rho, training_length
 from resperturb.training import DataConfig, Dpsgd, Run, load_inputs
 
 if TYPE_CHECKING:
@@ -127,14 +127,14 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> Bud
         records = {"idc": PAPER_IDC_TRAINING_IMAGES // 4, "cifar10": 12_500}[printed.data]
         noise = Dpsgd().noise_multiplier
         assert noise is not None
-        plan = schedule(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
-        counted = dpsgd_guarantee(noise_multiplier=noise, schedule=plan, delta=BUDGET_DELTA)
+        plan = training_length(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
+        counted = dpsgd_guarantee(noise_multiplier=noise, length=plan, delta=BUDGET_DELTA)
         epsilon, setting, protects = counted.epsilon, counted.setting, counted.protects
         assumptions = counted.assumptions
     else:
         gamma, epochs = printed.variant.gamma, full.epochs
         theory = additive_guarantee(
-            gamma=gamma, radius=BUDGET_RADIUS, schedule=schedule(epochs=epochs), delta=BUDGET_DELTA
+            gamma=gamma, radius=BUDGET_RADIUS, length=training_length(epochs=epochs), delta=BUDGET_DELTA
         )
         rho = rdp_rho(printed.epsilon, BUDGET_DELTA)
         epsilon, setting, protects = theory.epsilon_theorem, theory.setting, theory.protects

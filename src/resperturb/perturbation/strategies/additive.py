@@ -16,7 +16,7 @@ from resperturb.perturbation.precision import added
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
 if TYPE_CHECKING:
-    from resperturb.privacy import Guarantee, Schedule
+    from resperturb.privacy import Guarantee, TrainingLength
 
 # At an epsilon of some twenty the far tails begin to count, and there the generator is not Gaussian.
 CUT_OFF = (
@@ -116,13 +116,13 @@ class Additive(Strategy):
     def guarantee(self, facts: TrainingFacts, delta: float) -> "Guarantee":
         """Bound what the weights tell by the noise on the inputs, which all else is computed from."""
         from resperturb.privacy.guarantee import Assumption, nothing_proven, number
-        from resperturb.privacy.schedule import schedule
+        from resperturb.privacy.length import training_length
 
         if self.scale != "constant":
             return nothing_proven("Noise that is scaled by the batch is covered by no proof.", delta)
         if not self.input_std:
             return nothing_proven("There is no noise on the input, and the proof rests on that alone.", delta)
-        plan = schedule(
+        plan = training_length(
             epochs=facts.epochs, batch_size=facts.batch_size, records=max(facts.records, facts.batch_size)
         )
         proven = self._gaussian(facts, plan, delta)
@@ -134,14 +134,14 @@ class Additive(Strategy):
         cut_off = Assumption("not met", CUT_OFF.format(epsilon=number(proven.epsilon)))
         return replace(proven, assumptions=(*proven.assumptions, cut_off))
 
-    def _gaussian(self, facts: TrainingFacts, plan: "Schedule", delta: float) -> "Guarantee":
+    def _gaussian(self, facts: TrainingFacts, plan: "TrainingLength", delta: float) -> "Guarantee":
         from resperturb.privacy.additive import additive_guarantee
 
         return additive_guarantee(
             gamma=self.gamma,
             input_std=self.input_std,
             radius=facts.input_radius if self.clip_radius is None else min(facts.input_radius, self.clip_radius),
-            schedule=plan,
+            length=plan,
             delta=delta,
             networks=facts.networks,
             radius_status="enforced",

@@ -23,7 +23,7 @@ from resperturb.errors import UsageError
 from resperturb.noise import derive_key, keyed_generator
 from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdGuarantee, calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.guarantee import Assumption
-from resperturb.privacy.schedule import Schedule, schedule
+from resperturb.privacy.length import TrainingLength, training_length
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ON_ITS_OWN, Execution
@@ -111,10 +111,10 @@ class Dpsgd(Method):
 
     def settle(self, config: TrainConfig, members: ImageSet) -> Method:
         """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
-        whole = _schedule(config, len(members), config.epochs * steps_per_epoch(config, members))
+        whole = _length(config, len(members), config.epochs * steps_per_epoch(config, members))
         if self.target_epsilon is None:
             return self
-        found = calibrate_dpsgd(epsilon=self.target_epsilon, delta=self.delta, schedule=whole)
+        found = calibrate_dpsgd(epsilon=self.target_epsilon, delta=self.delta, length=whole)
         # Up to the next ten-thousandth, so that the same wish has the same name on every machine.
         noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
         return self.model_copy(update={"noise_multiplier": noise, "target_epsilon": None})
@@ -131,13 +131,13 @@ class Dpsgd(Method):
         ...     data={"spec": "x"}, batch_size=100, method={"name": "dpsgd", "noise_multiplier": 1.0}
         ... )
         >>> proven = config.method.guarantee(config, records=1000, steps=20)
-        >>> round(proven.epsilon, 2), proven.delta, proven.schedule.steps
+        >>> round(proven.epsilon, 2), proven.delta, proven.length.steps
         (3.59, 1e-05, 20)
         """
         assert self.noise_multiplier is not None  # settle() has found it
         found = dpsgd_guarantee(
             noise_multiplier=self.noise_multiplier,
-            schedule=_schedule(config, records, steps),
+            length=_length(config, records, steps),
             delta=self.delta if delta is None else delta,
         )
         details = {**found.details, "clip": self.clip}
@@ -250,8 +250,8 @@ def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
     return (tosses < batch_size / records).nonzero().flatten()
 
 
-def _schedule(config: TrainConfig, records: int, steps: int) -> Schedule:
-    return schedule(steps=steps, batch_size=config.batch_size, records=records)
+def _length(config: TrainConfig, records: int, steps: int) -> TrainingLength:
+    return training_length(steps=steps, batch_size=config.batch_size, records=records)
 
 
 def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:

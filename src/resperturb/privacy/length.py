@@ -8,7 +8,7 @@ from resperturb.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingLength:
     """How long a training run is.
 
     ``epochs`` is the mean number of uses of a record (``steps * batch_size / records``), the number the paper's
@@ -22,12 +22,12 @@ class Schedule:
     records: int | None = None
 
 
-def schedule(
+def training_length(
     epochs: float | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
     records: int | None = None,
-) -> Schedule:
+) -> TrainingLength:
     """Count from ``epochs``, or from ``steps``, ``batch_size`` and ``records``.
 
     Records are taken to be shuffled and used once per epoch. A begun epoch counts whole, for it may have used the
@@ -42,16 +42,16 @@ def schedule(
         records: In the training set.
 
     Returns:
-        The schedule.
+        The length.
 
     Raises:
         UsageError: Neither epochs nor steps are given, or too little beside the steps, or a number is not positive.
 
-    >>> schedule(epochs=2.5).passes
+    >>> training_length(epochs=2.5).passes
     3
-    >>> schedule(epochs=100, batch_size=512, records=600).steps
+    >>> training_length(epochs=100, batch_size=512, records=600).steps
     200
-    >>> run = schedule(steps=9700, batch_size=128, records=12500)
+    >>> run = training_length(steps=9700, batch_size=128, records=12500)
     >>> round(run.epochs, 3), run.passes
     (99.328, 100)
     """
@@ -67,9 +67,9 @@ def schedule(
         epochs = positive("epochs", epochs)
         if batch_size is not None and records is not None:
             steps = math.ceil(epochs * math.ceil(records / batch_size))
-        return Schedule(epochs, math.ceil(epochs), steps, batch_size, records)
+        return TrainingLength(epochs, math.ceil(epochs), steps, batch_size, records)
     if steps is None or batch_size is None or records is None:
         raise UsageError("give the epochs, or the steps, the batch size and the number of records.")
     steps = count("steps", steps)
     passes = -(-steps // (records // batch_size))
-    return Schedule(steps * batch_size / records, passes, steps, batch_size, records)
+    return TrainingLength(steps * batch_size / records, passes, steps, batch_size, records)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resperturb.errors import UsageError
-from resperturb.privacy.schedule import schedule
+from resperturb.privacy.length import training_length
 from resperturb.training.config import make_config
 from resperturb.training.steps import steps_per_epoch
 
@@ -23,18 +23,18 @@ def test_no_record_is_used_more_often_than_counted(batch_size, extra, steps, dro
         start = (step % per_epoch) * batch_size
         for record in order[start : start + batch_size]:
             uses[record] += 1
-    assert max(uses) <= schedule(steps=steps, batch_size=batch_size, records=records).passes
+    assert max(uses) <= training_length(steps=steps, batch_size=batch_size, records=records).passes
 
 
 def test_a_begun_epoch_counts_whole():
-    assert schedule(epochs=1).passes == 1
-    assert schedule(epochs=1.001).passes == 2
-    assert schedule(epochs=0.01).passes == 1
+    assert training_length(epochs=1).passes == 1
+    assert training_length(epochs=1.001).passes == 2
+    assert training_length(epochs=0.01).passes == 1
 
 
 def test_epochs_and_steps_describe_the_same_run():
-    by_steps = schedule(steps=1000, batch_size=100, records=1000)
-    by_epochs = schedule(epochs=100, batch_size=100, records=1000)
+    by_steps = training_length(steps=1000, batch_size=100, records=1000)
+    by_epochs = training_length(epochs=100, batch_size=100, records=1000)
     assert by_steps == by_epochs
 
 
@@ -42,7 +42,7 @@ def test_epochs_and_steps_describe_the_same_run():
 def test_planned_steps_are_those_that_training_takes(epochs, batch_size, extra):
     records = batch_size + extra
     config = make_config(data={"spec": "x"}, batch_size=batch_size, epochs=epochs)
-    planned = schedule(epochs=epochs, batch_size=batch_size, records=records)
+    planned = training_length(epochs=epochs, batch_size=batch_size, records=records)
     assert planned.steps == epochs * steps_per_epoch(config, range(records))
 
 
@@ -61,5 +61,5 @@ def test_planned_steps_are_those_that_training_takes(epochs, batch_size, extra):
 )
 def test_what_cannot_be_is_refused_in_one_sentence(arguments, message):
     with pytest.raises(UsageError, match=message) as caught:
-        schedule(**arguments)
+        training_length(**arguments)
     assert "\n" not in str(caught.value)
