@@ -163,6 +163,8 @@ def test_the_exit_code_is_the_decision(tmp_path: Path) -> None:
         assert done.exit_code == code
         found = json.loads(done.stdout)
         assert found["outcome"] == ("failed" if code else "met")
+        assert found["model"] == tmp_path.name
+        assert str(tmp_path) not in done.stdout
         shown = CliRunner().invoke(app, ["gate", str(tmp_path), "--policy", str(wanted)], env={"COLUMNS": "80"})
         assert max(map(len, shown.stdout.splitlines())) <= 80
     assert CliRunner().invoke(app, ["gate", str(tmp_path)]).exit_code == 2

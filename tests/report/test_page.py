@@ -17,6 +17,7 @@ from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
 from resperturb.report.page import render, write_report
 from resperturb.training.run import Run
+from tests.conftest import passed_off_as
 
 NASTY = "<script>alert(1)</script>"
 
@@ -312,6 +313,19 @@ def test_an_audit_or_an_attack_of_another_run_is_refused_by_name(
         render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
 
 
+def test_an_attack_of_the_audit_that_is_gone_or_replaced_is_missed(audited_run: Run, tmp_path: Path) -> None:
+    run = copied(audited_run, tmp_path)
+    strongest, other, *_ = (f"{attack.key}.json" for attack in read_audit(run.path).fixed)
+    gone = run.path / "attacks" / strongest
+    shutil.copy(run.path / "attacks" / other, gone)
+    shutil.copy(run.path / "attacks" / other.replace(".json", ".npz"), gone.with_suffix(".npz"))
+    with pytest.raises(ResperturbError, match=f"{strongest} is another attack"):
+        render([ReportedModel("copy", run.path, run)], "A report")
+    gone.unlink()
+    with pytest.raises(ResperturbError, match=rf"{strongest} is missing, and audit\.json was made with it"):
+        render([ReportedModel("copy", run.path, run)], "A report")
+
+
 def test_a_run_that_was_not_attacked_is_not_called_private(bare_run: Run) -> None:
     words = text(render([ReportedModel("bare", bare_run.path, bare_run)], "A report"))
     assert "No attack was run on these models, so nothing can be said about what they leak." in words
@@ -416,6 +430,17 @@ def test_runs_of_one_name_are_numbered_and_no_path_is_told(private_run: Run, tmp
     models = open_models([other.path, tmp_path / "beside" / "copy"])
     assert [model.name for model in models] == ["copy (1)", "copy (2)"]
     assert str(tmp_path) not in render(models, "A report")
+
+
+def test_no_digit_of_the_hash_and_no_folder_of_a_network_is_told(attacked_run: Run, tmp_path: Path) -> None:
+    assert attacked_run.path.name == attacked_run.config.digest
+    assert [model.name for model in open_models([attacked_run.path])] == ["not private, resnet8"]
+    there = {"model": "transformers:/home/me/net", "model_args": {"vocabulary": "/home/me/words.txt"}}
+    run = passed_off_as(attacked_run, attacked_run.config.model_copy(update=there), tmp_path / "mine")
+    page = render([ReportedModel("mine", run.path, run)], "A report")
+    assert "transformers:net" in page
+    assert "words.txt" in page
+    assert "/home/me" not in page
 
 
 def copied(run: Run, folder: Path) -> Run:

@@ -110,7 +110,7 @@ def describe(config: TrainConfig) -> str:
     parts = [] if strategy is None else [strategy.describe()]
     if config.method.label:
         parts.append(config.method.label)
-    return ", ".join([config.model, *(parts or ["no noise"])])
+    return ", ".join([config.network.public, *(parts or ["no noise"])])
 
 
 def _model(target: Run, attacked: Run) -> Model:

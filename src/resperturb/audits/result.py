@@ -338,6 +338,8 @@ def kept_attacks(folder: Path, digests: Mapping[str, str] | None = None) -> list
 def read_attack(path: Path, digests: Mapping[str, str] | None = None) -> KeptAttack:
     """Read the attack whose result is in ``path``, and whose scores are beside it; see :func:`kept_attacks`."""
     kept = read_bound_json(_KeptResult, path, digests, _AGAIN)
+    if kept.result.key != path.stem:
+        raise ResperturbError(f"{path} is another attack ({kept.result.full_name}); {_AGAIN}.")
     if not kept.result.metrics:
         raise ResperturbError(f"{path} measured nothing; {_AGAIN}.")
     scores = path.with_suffix(".npz")

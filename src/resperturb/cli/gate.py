@@ -51,7 +51,7 @@ def gate(
     [model] = open_models([folder])
     decision = decide(model.audit, model.guarantee, wanted)
     payload = {
-        "folder": str(folder),
+        "model": model.name,
         "policy": wanted.model_dump(),
         "outcome": decision.outcome,
         "words": decision.words,

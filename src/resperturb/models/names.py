@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from resperturb.errors import UsageError
 
@@ -45,9 +46,27 @@ class NetworkName:
         """
         return replace(self, ensemble=networks)
 
+    @property
+    def public(self) -> str:
+        """The name without the place of a network that lies in a folder of this machine.
+
+        >>> parse_name("en2-transformers:/home/me/net").public, parse_name("timm:hf-hub/owner/net").public
+        ('en2-transformers:net', 'timm:hf-hub/owner/net')
+        """
+        return str(replace(self, name=without_place(self.name)))
+
     def __str__(self) -> str:
         prefix = "" if self.ensemble is None else f"en{self.ensemble}-"
         return prefix + (f"{self.source}:{self.name}" if self.source else self.name)
+
+
+def without_place(name: str) -> str:
+    """Leave the name of a file or folder, where the whole would say where it lies on this machine.
+
+    >>> without_place("/home/me/net"), without_place("resnet8")
+    ('net', 'resnet8')
+    """
+    return PurePath(name).name if name.startswith(("/", "~", ".")) else name
 
 
 def parse_name(name: object) -> NetworkName:

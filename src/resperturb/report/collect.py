@@ -7,8 +7,8 @@ from pathlib import Path
 from resperturb.auditing.attack_metrics import TruePositiveRate
 from resperturb.auditing.result import LowerBound
 from resperturb.audits import AttackResult, AuditResult, KeptAttack, kept_attacks, read_audit
-from resperturb.audits.result import AUDIT_FILE
-from resperturb.errors import UsageError
+from resperturb.audits.result import AUDIT_FILE, SCORES_FOLDER
+from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy import Guarantee
 from resperturb.training.run import Run, open_run
 
@@ -24,13 +24,16 @@ class Strongest:
 
 
 def run_name(run: Run) -> str:
-    """Call a run by its folder, or by what it is where the folder is only named by its hash."""
+    """Call a run by its folder, or by what it is where the folder is only named by its hash.
+
+    No digit of the hash is told: it is one of the images and the seeds, so it would confirm a guess about either.
+    """
     folder = run.path.resolve().name
     if folder != run.config.digest:
         return folder
     noise = ReportedModel(folder, run.path, run).noise
     kind = "not private" if noise == "none" else noise
-    return f"{kind}, {run.config.model} ({folder[:4]})"
+    return f"{kind}, {run.config.network.public}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +81,17 @@ class ReportedModel:
 
     @cached_property
     def attacks(self) -> list[KeptAttack]:
-        """The attacks whose scores were kept, the strongest first."""
-        return kept_attacks(self.folder, self._digests)
+        """The attacks whose scores were kept, the strongest first.
+
+        Raises:
+            ResperturbError: The audit made an attack that is not there any more: without it the model looks better.
+        """
+        found = kept_attacks(self.folder, self._digests)
+        made = () if self.audit is None else self.audit.fixed
+        if missing := {attack.key for attack in made} - {attack.result.key for attack in found}:
+            path = self.folder / SCORES_FOLDER / f"{min(missing)}.json"
+            raise ResperturbError(f"{path} is missing, and {AUDIT_FILE} was made with it; run the audit again.")
+        return found
 
     @property
     def worst(self) -> KeptAttack | None:
@@ -198,7 +210,7 @@ class ReportedModel:
             "strategy": self.strategy,
             "gamma": self.gamma,
             "noise": self.noise,
-            "model": None if self.run is None else self.run.config.model,
+            "model": None if self.run is None else self.run.config.network.public,
             "train_accuracy": self.train_accuracy,
             "test_accuracy": self.test_accuracy,
             "gap": self.gap,

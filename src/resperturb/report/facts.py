@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from resperturb.models.names import without_place
 from resperturb.perturbation import strategy_to_dict
 from resperturb.report.collect import ReportedModel
 from resperturb.training.config import TrainConfig
@@ -66,8 +67,11 @@ def _facts(run: Run) -> dict[str, str]:
         "classes": f"{len(classes)}: " + ", ".join(_first(classes, 12)),
         "kept together": data.group_column or "",
         "canaries": ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in canaries.items() if count),
-        "network": f"{config.model}, {config.norm} normalisation" + ("" if config.skip else ", no skip connections"),
-        "network arguments": ", ".join(f"{key} {value}" for key, value in config.model_args.items()),
+        "network": f"{config.network.public}, {config.norm} normalisation"
+        + ("" if config.skip else ", no skip connections"),
+        "network arguments": ", ".join(
+            f"{key} {without_place(str(value))}" for key, value in config.model_args.items()
+        ),
         "first weights": config.weights or "",
         "network changed": " ".join(result.notes),
         "noise": ", ".join(

@@ -264,4 +264,4 @@ def _coin_toss(axis: str) -> dict[str, Any]:
 
 
 def _network(model: ReportedModel) -> str:
-    return "" if model.run is None else model.run.config.model
+    return "" if model.run is None else model.run.config.network.public
