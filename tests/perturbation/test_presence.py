@@ -279,6 +279,19 @@ def test_noise_below_the_rounding_of_the_features_is_refused(strategy: Any, dtyp
     assert not model(x.float()).equal(model(x.float()))
 
 
+def test_noise_on_the_input_that_autocast_would_round_away_is_refused() -> None:
+    x = 1 + torch.rand(100, 10)
+    faint, loud = (
+        rp.perturb(nn.Sequential(nn.Linear(10, 10), Sum()), rp.Additive(gamma=0.5, input_std=std)).eval()
+        for std in (1e-4, 0.5)
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(NoiseLostError, match=r"the input is smaller than the rounding of torch\.bfloat16"):
+            faint(x)
+        assert rp.verify_noise(loud, x).ok
+    assert rp.verify_noise(faint, x).ok
+
+
 def test_most_of_what_bfloat16_would_swallow_is_refused_and_the_rest_has_its_variance() -> None:
     x = 4 + torch.rand(1000, 100).bfloat16()  # numbers here are 1/32 apart
     with pytest.raises(NoiseLostError, match=r"\d\d% of the elements did not change"):

@@ -22,7 +22,14 @@ class NoiseLostError(ResperturbError):
 _calls = itertools.count()
 
 
-def added(apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, noise: Draw, where: str) -> Tensor:
+def added(
+    apply: Callable[..., Tensor],
+    total: Tensor,
+    scale: Tensor | None,
+    noise: Draw,
+    where: str,
+    then: torch.dtype | None = None,
+) -> Tensor:
     """Add noise to ``total`` in at least 32 bits, and return it in the type that ``total`` had.
 
     Args:
@@ -31,27 +38,39 @@ def added(apply: Callable[..., Tensor], total: Tensor, scale: Tensor | None, noi
         scale: What ``apply`` scales the noise by, if anything.
         noise: The draw.
         where: The place, for the message.
+        then: What the next layer rounds to, if that is known and not the type of ``total``.
 
     Raises:
-        NoiseLostError: ``total`` is in half precision, and its rounding leaves most elements as if there were no
-            noise. Not noticed in compiled or exported graphs, which cannot look at values.
+        NoiseLostError: ``total`` or ``then`` is half precision, whose rounding leaves most elements as without noise.
+            Not noticed in compiled or exported graphs, which cannot look at values.
     """
-    if not _is_half(total):
+    half = _is_half(total)
+    if not half and then is None:
         return apply(total, scale, noise)
-    wide = total.float()
+    wide = total.float() if half else total
     noisy = apply(wide, None if scale is None else scale.float(), replace(noise, in_place=False))
-    rounded = noisy.to(total.dtype)
+    rounded = noisy.to(then or total.dtype)
     # On a GPU to look is to wait, so it is done now and then; 61 is prime, so that every place has its turn.
     if _values_are_there(total) and (total.device.type == "cpu" or next(_calls) % 61 == 0):
         with torch.no_grad():
             meant = noisy != wide
-            share = float(((rounded == total) & meant).sum() / meant.sum().clamp_min(1))
+            same = rounded == total.to(rounded.dtype)
+            share = float((same & meant).sum() / meant.sum().clamp_min(1))
             if share > SWALLOWED:
                 raise NoiseLostError(
-                    f"the noise at {where} is smaller than the rounding of {total.dtype}: {share:.0%} of the "
+                    f"the noise at {where} is smaller than the rounding of {rounded.dtype}: {share:.0%} of the "
                     "elements did not change; run the model in 32 bits, or with more noise."
                 )
-    return rounded
+    return rounded if half else noisy
+
+
+def autocast_type(batch: Tensor) -> torch.dtype | None:
+    """Say what the first layer rounds a batch to under ``torch.autocast``; None where it takes it as it is."""
+    if not isinstance(batch, Tensor) or torch.compiler.is_compiling() or batch.dtype is not torch.float32:
+        return None
+    kind = batch.device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
 
 
 def _is_half(value: Any) -> bool:
