@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from resperturb.errors import ResperturbError
-from resperturb.files import read_json, write_bytes, write_json
+from resperturb.errors import BusyError, ResperturbError
+from resperturb.files import held, read_json, write_bytes, write_json
 
 
 @contextmanager
@@ -47,6 +47,24 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, Path()):
         with pytest.raises(ResperturbError, match="it is a folder"):
             write_json(folder, {})
+
+
+def test_a_stream_that_goes_to_a_file_is_added_to(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with open(log, "a") as file:
+        write_bytes(Path(f"/dev/fd/{file.fileno()}"), b"whole\n")
+        write_bytes(Path(f"/proc/self/fd/{file.fileno()}"), b"again\n")
+    assert log.read_text() == "before\nwhole\nagain\n"
+
+
+def test_a_folder_that_is_held_is_for_one_process_and_its_owner(tmp_path: Path) -> None:
+    with held(tmp_path / "new" / "folder"):
+        assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
+        with pytest.raises(BusyError, match="another process is at work in"), held(tmp_path / "new" / "folder"):
+            pass
+    with held(tmp_path / "new" / "folder"):
+        pass
 
 
 def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, that say when they were changed, and that are checked when read."""
 
+import fcntl
 import glob
 import hashlib
 import json
@@ -14,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import BusyError, ResperturbError, UsageError
 
 # Stands where a file's own checksum goes, while the checksum is computed.
 SEAL = "sha256:" + 64 * "0"
@@ -23,7 +24,7 @@ SEAL = "sha256:" + 64 * "0"
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write ``content`` to ``path`` whole or not at all; what was there before stays until then.
 
-    A link is followed, and a device is written to; neither is replaced.
+    A link is followed, and a device is written to; neither is replaced, nor is what ``/dev/stdout`` leads to.
 
     Args:
         path: The file. Folders that are missing on the way are made.
@@ -45,8 +46,9 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
         raise ResperturbError(f"could not write {path}: it is a link, and a secret goes into no other folder.")
     try:
         place = path.resolve() if path.is_symlink() else path
-        if place.exists() and not place.is_file():
-            _write_to_device(place, content)
+        stream = path.is_symlink() and path.absolute().parts[1] in ("dev", "proc")
+        if stream or (place.exists() and not place.is_file()):
+            _write_to_device(path, content)
         else:
             _replace(place, content, 0o600 if private else 0o666)
     except (OSError, RuntimeError) as error:  # of Python 3.11, a RuntimeError for links that go round in circles
@@ -74,9 +76,9 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 def _write_to_device(path: Path, content: bytes) -> None:
     # A pipe that nobody reads from is an error, not a wait without end.
-    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
     os.set_blocking(handle, True)
-    with open(handle, "wb", buffering=0) as file:
+    with open(handle, "wb") as file:
         file.write(content)
 
 
@@ -110,6 +112,36 @@ def _regular(path: Path) -> Iterator[BufferedReader]:
             yield file
     except (OSError, MemoryError) as error:
         raise ResperturbError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Make a folder that only its owner may enter, or find it, and hold it for this process.
+
+    The lock is the kernel's, so a killed process leaves none behind.
+
+    Raises:
+        BusyError: Another process holds it.
+        ResperturbError: It cannot be written in, or its file system has no locks.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise ResperturbError(f"cannot write in {folder}: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"another process is at work in {folder}; wait for it or stop it.") from None
+        except OSError as error:
+            raise ResperturbError(
+                f"cannot lock {folder}: {error.strerror}; choose a folder on a file system with locks."
+            ) from error
+        yield
+    finally:
+        os.close(handle)
 
 
 def sync(folder: Path) -> None:

@@ -18,7 +18,8 @@ from scipy.stats import binomtest
 import resperturb as rp
 from resperturb.audits import AuditResult, audit, audit_predictions
 from resperturb.audits.source import source_digest
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import BusyError, ResperturbError, UsageError
+from resperturb.files import held
 
 ROWS, CLASSES = 120, 3
 RNG = np.random.default_rng(0)
@@ -55,6 +56,14 @@ def test_it_finds_what_a_training_memorises_and_nothing_where_nothing_is(tmp_pat
     quiet = run(functools.partial(nearest, leak=0.0), tmp_path / "quiet")
     assert quiet.strongest.auc < 0.75
     assert quiet.epsilon_lower.epsilon < loud.epsilon_lower.epsilon
+
+
+def test_an_audit_has_one_owner_and_writes_nothing_before_the_folder_is_its_own(tmp_path: Path) -> None:
+    with held(tmp_path / "audit"), pytest.raises(BusyError, match="another process is at work in"):
+        run(nearest, tmp_path / "audit")
+    assert [path.name for path in (tmp_path / "audit").iterdir()] == [".lock"]
+    assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o700
+    run(nearest, tmp_path / "audit")
 
 
 def test_only_coins_decide_what_a_model_is_trained_on(tmp_path: Path) -> None:

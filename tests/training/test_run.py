@@ -103,6 +103,42 @@ def test_what_was_left_in_a_finished_run_goes_when_it_is_opened_for_training(tmp
     assert leftovers(run.path, ["audit.json"]), "an audit may be writing this one"
 
 
+def test_a_run_whose_weights_were_taken_away_is_not_finished_before_its_secret_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(epochs=1, data={"limit": 40}, seeded_noise=False)
+    run = train(config, out=tmp_path / "run")
+    run.model_path.unlink()
+
+    def killed(run: Run, result: object) -> None:
+        raise ResperturbError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", killed)
+        with pytest.raises(ResperturbError, match="killed"):
+            train(config, out=run.path)
+    assert run.secrets()
+    assert not run.finished
+    assert train(config, out=run.path).result.records == run.result.records
+    assert run.secrets() == []
+
+
+def test_what_another_process_has_just_begun_is_not_taken_for_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, begun = tiny_config(), Path.iterdir
+
+    def begin(path: Path) -> object:
+        monkeypatch.setattr(Path, "iterdir", begun)
+        with held_run(config, path, tmp_path):
+            return begun(path)
+
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(Path, "iterdir", begin)
+    with held_run(config, tmp_path / "run", tmp_path) as run:
+        assert run.config == config
+
+
 def test_of_many_processes_with_different_settings_one_gets_the_folder(tmp_path: Path) -> None:
     configs = [tiny_config(epochs=epochs) for epochs in range(1, 7)]
 

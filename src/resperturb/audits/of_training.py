@@ -3,7 +3,8 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from resperturb.audits.result import RECORD, AuditResult, Model
 from resperturb.audits.source import source_digest
 from resperturb.engine import Engine, Task, local_engine
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import read_json, write_json
+from resperturb.files import held, read_json, write_json
 from resperturb.privacy import Guarantee, nothing_proven
 from resperturb.progress import Lines, duration
 from resperturb.training.bound import read_bound_json, write_bound_json
@@ -33,6 +34,7 @@ PLAN_FILE = "plan.json"
 # Records that no model is trained on, for RMIA to compare with: so many at most, and this share at most.
 MOST_POPULATION, POPULATION_SHARE = 200, 0.1
 SCHEMA = 2
+RECIPE = "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose."
 
 
 @dataclass(frozen=True)
@@ -178,59 +180,57 @@ def audit(
         population=len(rows.population),
     )
     folder = Path(out)
-    _claim(folder, plan)
-    candidate_groups = None if rows.groups is None else rows.groups[rows.candidates]
-    target_members, shadow_members = memberships(len(rows.candidates), shadows, seed, candidate_groups)
-    asked = np.concatenate([rows.candidates, rows.population])
-    tasks = [
-        TrainingTask(
-            folder=folder / "models" / ("target" if number == 0 else f"shadow-{number:03d}"),
-            train=train,
-            indices=rows.candidates[members],
-            rows=asked,
-            labels=rows.labels[asked],
-            draws=settings.draws,
-            classes=int(rows.labels.max()) + 1,
-            seed=seed * 1_000_003 + number,
-            plan=plan.digest,
+    with _claimed(folder, plan):
+        candidate_groups = None if rows.groups is None else rows.groups[rows.candidates]
+        target_members, shadow_members = memberships(len(rows.candidates), shadows, seed, candidate_groups)
+        asked = np.concatenate([rows.candidates, rows.population])
+        tasks = [
+            TrainingTask(
+                folder=folder / "models" / ("target" if number == 0 else f"shadow-{number:03d}"),
+                train=train,
+                indices=rows.candidates[members],
+                rows=asked,
+                labels=rows.labels[asked],
+                draws=settings.draws,
+                classes=int(rows.labels.max()) + 1,
+                seed=seed * 1_000_003 + number,
+                plan=plan.digest,
+            )
+            for number, members in enumerate([target_members, *shadow_members])
+        ]
+        _run(tasks, engine, jobs, Lines("resperturb", (lambda line: None) if quiet else None, unit="models"))
+        answers = (task.answers() for task in tasks)
+        target = next(answers)
+        everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
+        _check_not_the_same(tasks)
+        audited = assess(
+            Candidates(
+                members=target_members,
+                labels=rows.labels[rows.candidates],
+                kinds=rows.kinds[rows.candidates],
+                groups=candidate_groups,
+                population=len(rows.population),
+            ),
+            target,
+            zip(answers, _with_population(shadow_members, len(rows.population)), strict=True),
+            shadows,
+            queries=[Query(access, signals.averages) for access, signals in target.items()],
+            settings=settings,
+            model=Model(
+                name=folder.name,
+                description="your own training",
+                records=int(target_members.sum()),
+                train_accuracy=accuracy(target, everybody),
+                test_accuracy=accuracy(target, ~everybody),
+            ),
+            guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
+            caveats=(RECIPE,),
+            digests={"plan": plan.digest},
+            environment=environment(),
+            folder=folder,
         )
-        for number, members in enumerate([target_members, *shadow_members])
-    ]
-    _run(tasks, engine, jobs, Lines("resperturb", (lambda line: None) if quiet else None, unit="models"))
-    answers = (task.answers() for task in tasks)
-    target = next(answers)
-    everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
-    _check_not_the_same(tasks)
-    audited = assess(
-        Candidates(
-            members=target_members,
-            labels=rows.labels[rows.candidates],
-            kinds=rows.kinds[rows.candidates],
-            groups=candidate_groups,
-            population=len(rows.population),
-        ),
-        target,
-        zip(answers, _with_population(shadow_members, len(rows.population)), strict=True),
-        shadows,
-        queries=[Query(access, signals.averages) for access, signals in target.items()],
-        settings=settings,
-        model=Model(
-            name=folder.name,
-            description="your own training",
-            records=int(target_members.sum()),
-            train_accuracy=accuracy(target, everybody),
-            test_accuracy=accuracy(target, ~everybody),
-        ),
-        guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
-        caveats=(
-            "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose.",
-        ),
-        digests={"plan": plan.digest},
-        environment=environment(),
-        folder=folder,
-    )
-    audited.save(folder)
-    return audited
+        audited.save(folder)
+        return audited
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,8 +295,23 @@ def _held_out(kinds: NDArray[np.str_], groups: NDArray[Any] | None, wanted: int,
     return held
 
 
-def _claim(folder: Path, plan: Plan) -> None:
-    """Take a folder for a plan, or refuse one that holds another audit."""
+@contextmanager
+def _claimed(folder: Path, plan: Plan) -> Iterator[None]:
+    """Take a folder for a plan and hold it; nothing is written before it is ours."""
+    _check_free(folder, plan)
+    with held(folder):
+        _check_free(folder, plan)
+        if not (folder / PLAN_FILE).exists():
+            write_json(folder / PLAN_FILE, plan)
+        yield
+
+
+def _check_free(folder: Path, plan: Plan) -> None:
+    """Refuse a folder that holds another audit, or something else."""
+    # Looked at first, or it could be what another process writes after it was seen that there is no plan.
+    foreign = folder.exists() and (
+        not folder.is_dir() or any(not item.name.startswith(".") for item in folder.iterdir())
+    )
     path = folder / PLAN_FILE
     if path.exists():
         present = read_json(Plan, path, "choose another folder")
@@ -307,10 +322,8 @@ def _claim(folder: Path, plan: Plan) -> None:
                 "what is asked for now; its models would not be comparable. Choose another out=, or delete the "
                 "folder."
             )
-        return
-    if folder.exists() and any(folder.iterdir()):
+    elif foreign:
         raise UsageError(f"{folder} exists and holds no audit; choose another out=.")
-    write_json(path, plan)
 
 
 def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progress: Lines) -> None:

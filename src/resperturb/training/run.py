@@ -5,7 +5,6 @@ unfinished, ``model.safetensors`` and ``result.json`` once it is done. ``result.
 others, which are checked when the run is opened.
 """
 
-import fcntl
 import math
 import os
 import platform
@@ -22,8 +21,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from resperturb.errors import BusyError, ResperturbError, UsageError
-from resperturb.files import digest_of, leftovers, parse_json, read_bytes, read_json, sync, write_json
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import digest_of, held, leftovers, parse_json, read_bytes, read_json, sync, write_json
 from resperturb.models.build import build
 from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
@@ -290,8 +289,7 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
     """Make the directory of a run, or find it, and hold it for this process; nobody else can train it meanwhile.
 
     The lock is taken before anything is written, so that of several processes with different settings one alone gets
-    the directory. It is the kernel's lock, so a killed process leaves none behind. What a killed process did leave is
-    removed, or completed where only the last step was missing.
+    the directory. What a killed process left is removed, or completed where only the last step was missing.
 
     Args:
         config: What is trained.
@@ -304,34 +302,19 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
     """
     path = runs / config.digest if out is None else out
     _check_free(path, config)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-        handle = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise ResperturbError(f"cannot write in {path}: {error.strerror}.") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _check_free(path, config)
-            raise BusyError(f"another process is training {path}; wait for it or stop it.") from None
-        except OSError as error:
-            raise ResperturbError(
-                f"cannot lock {path}: {error.strerror}; choose a folder on a file system with locks."
-            ) from error
+    with held(path):
         _check_free(path, config)
         run = Run(path, config)
         if not (path / CONFIG).exists():
             write_json(path / CONFIG, to_file(config, version("resperturb")))
         _tidy(run)
         yield run
-    finally:
-        os.close(handle)
 
 
 def _check_free(path: Path, config: TrainConfig) -> None:
     """Refuse a folder that holds anything but this run."""
+    # Looked at first, or it could be what another process writes after it was seen that there is no configuration.
+    foreign = path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir()))
     if (path / CONFIG).exists():
         present = open_run(path)
         if present.config != config:
@@ -339,7 +322,7 @@ def _check_free(path: Path, config: TrainConfig) -> None:
                 f"{path} holds another run ({_differences(present.config, config)}); choose another --out, or "
                 "delete that folder."
             )
-    elif path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir())):
+    elif foreign:
         raise UsageError(f"{path} exists and is not a run; choose another --out.")
 
 
@@ -351,6 +334,9 @@ def _tidy(run: Run) -> None:
     elif run.pending_path.exists() and run.model_path.exists():
         run._read_result(run.pending_path)
         run._complete()
+    else:
+        # Of weights that were taken away: with new ones beside it, it would say that a training is finished.
+        run.result_path.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import digest_of, read_bytes, read_json, write_bytes, write_json
+from resperturb.files import digest_of, parse_json, read_bytes, read_json, write_bytes, write_json
 from resperturb.training.bound import read_binding, read_bound_arrays, read_bound_json
 from resperturb.training.run import Run, open_run
 
@@ -215,7 +215,7 @@ def _signature(run: Run, signer: Path | None) -> str:
             raise ResperturbError(f"{run.path} is not signed.")
         raise _UncheckedError("the run is not signed.")
     content = read_bytes(run.path / MANIFEST)
-    signed, present = read_json(_Manifest, run.path / MANIFEST).files, _digests(run)
+    signed, present = parse_json(_Manifest, content, run.path / MANIFEST).files, _digests(run)
     if changed := sorted(name for name in {**signed, **present} if signed.get(name) != present.get(name)):
         raise ResperturbError(f"{run.path / changed[0]} is not as it was signed.")
     where = ("-s", str(run.path / SIGNATURE))
