@@ -4,11 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from resperturb.attacks.signals import Query, Signals, signals_of
+from resperturb.audits.answers import read_answers, save_answers
 from resperturb.audits.ask import answers_of
 from resperturb.audits.candidates import CandidateImages, candidate_images
+from resperturb.errors import ResperturbError
 from resperturb.perturbation import noise_off
+from resperturb.training.bound import write_bound_arrays
 from resperturb.training.loop import train
 from resperturb.training.predict import predict
 from resperturb.training.run import Run
@@ -69,6 +73,37 @@ def test_signals_that_are_not_to_be_believed_are_asked_for_again(
         assert np.array_equal(first.confidence, one(noisy, queried, Query("noise off")).confidence)
         assert any(f"{file.name} " in caplog.text for file in before)
         assert "the model is asked again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"averages": np.array([], dtype=np.int64)},
+        {"averages": np.array([99])},
+        {"labels": np.zeros(3)},
+        {"confidence": np.full((3, 1), np.nan)},
+        {"confidence": np.zeros((2, 1))},
+        {"entropy": np.zeros((3, 2))},
+        {"entropy": np.array([["a"]] * 3)},
+        {"correct": np.zeros((3, 1))},
+        {"more": np.zeros(3)},
+    ],
+)
+def test_arrays_that_no_model_can_have_answered_are_refused(change: dict[str, np.ndarray], tmp_path: Path) -> None:
+    signals = signals_of([torch.zeros(3, 2)], torch.tensor([0, 1, 1]))
+    save_answers(tmp_path / "answers.npz", {"noise off": signals}, {})
+    assert read_answers(tmp_path / "answers.npz", 3, {})["noise off"].averages == (1,)
+    arrays = {f"noise off/{name}": np.asarray(value) for name, value in {**vars(signals), **change}.items()}
+    write_bound_arrays(tmp_path / "answers.npz", arrays, {})
+    with pytest.raises(ResperturbError, match=r"answers\.npz does not hold the answers of a model"):
+        read_answers(tmp_path / "answers.npz", 3, {})
+
+
+def test_answers_to_no_known_question_are_refused(tmp_path: Path) -> None:
+    for arrays in ({}, {"noise/labels": np.zeros(3)}):
+        write_bound_arrays(tmp_path / "answers.npz", arrays, {})
+        with pytest.raises(ResperturbError, match="does not hold the answers of a model"):
+            read_answers(tmp_path / "answers.npz", 3, {})
 
 
 def zeroed(file: Path) -> bytes:

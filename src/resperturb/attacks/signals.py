@@ -5,7 +5,7 @@ The signal of a draw is the *logit-scaled confidence* in the record's label, ``l
 combined later, by :class:`View`, so that a model is asked once and attacked in many ways.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -136,6 +136,37 @@ class Signals:
             raise UsageError("the spread of draws needs at least two of them.")
         # A spread of nothing at all (a model without noise) is as good as a tiny one.
         return np.stack([draws.mean(axis=1), np.log(draws.var(axis=1, ddof=1) + 1e-12)], axis=1)
+
+
+def signals_from(arrays: Mapping[str, NDArray[Any]], rows: int) -> Signals:
+    """Put signals together again from arrays that were kept of them.
+
+    Args:
+        arrays: Those of :class:`Signals`, by name.
+        rows: How many rows they must be about.
+
+    Raises:
+        ResperturbError: They are not the signals of so many rows.
+
+    >>> kept = vars(signals_of([torch.zeros(3, 2)], torch.tensor([0, 1, 1])))
+    >>> signals_from({**kept, "averages": np.array([1])}, rows=3).averages
+    (1,)
+    """
+    if arrays.keys() != Signals.__annotations__.keys():
+        raise ResperturbError(f"it holds {', '.join(arrays) or 'nothing'}")
+    averages, confidence = arrays["averages"], arrays["confidence"]
+    if averages.ndim != 1 or averages.dtype.kind not in "iu" or not averages.size or averages.min() < 1:
+        raise ResperturbError("its averages are no numbers of draws")
+    draws = confidence.shape[1] if confidence.ndim == 2 else 0
+    shapes = {"averages": averages.shape, "labels": (rows,), "confidence": (rows, draws), "correct": (rows, draws)}
+    kinds = {"averages": "iu", "labels": "iu", "correct": "b"}
+    for name, array in arrays.items():
+        if array.shape != shapes.get(name, (rows, averages.size)) or draws < averages.max():
+            raise ResperturbError(f"its {name} are not about {rows} rows and {averages.max()} draws")
+        if array.dtype.kind not in kinds.get(name, "f") or np.isnan(array).any():
+            raise ResperturbError(f"its {name} are not what a model answers")
+    others = {name: array for name, array in arrays.items() if name != "averages"}
+    return Signals(averages=tuple(int(number) for number in averages), **others)
 
 
 def log_sigmoid(values: Floats) -> Floats:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_of
+from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_from, signals_of
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.ensemble import Ensemble
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
@@ -180,17 +180,13 @@ def read_answers(path: Path, rows: int, digests: Mapping[str, str]) -> dict[Acce
     Raises:
         ResperturbError: The file is damaged, is of another model, or about another number of rows.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[Any, dict[str, Any]] = {}
     for key, array in read_bound_arrays(path, (), digests, AGAIN).items():
         access, _, name = key.partition("/")
         found.setdefault(access, {})[name] = array
-    answers: dict[Any, Signals] = {}
-    for access, arrays in found.items():
-        try:
-            averages = tuple(int(number) for number in arrays.pop("averages"))
-            answers[access] = Signals(averages=averages, **arrays)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ResperturbError(f"{path} does not hold the answers of a model ({error}); {AGAIN}.") from error
-        if any(array.shape[:1] != (rows,) for array in arrays.values()):
-            raise ResperturbError(f"{path} is not about {rows} rows; {AGAIN}.")
-    return answers
+    if not found or found.keys() - set(get_args(Access)):
+        raise ResperturbError(f"{path} does not hold the answers of a model; {AGAIN}.")
+    try:
+        return {access: signals_from(arrays, rows) for access, arrays in found.items()}
+    except ResperturbError as error:
+        raise ResperturbError(f"{path} does not hold the answers of a model ({error}); {AGAIN}.") from error

@@ -2,16 +2,17 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from resperturb.attacks.augmented import augmented
-from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_of
+from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_from, signals_of
 from resperturb.audits.candidates import CandidateImages
 from resperturb.errors import ResperturbError
 from resperturb.models.ensemble import Ensemble
@@ -23,6 +24,7 @@ from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import Run
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SCHEMA = 3
 ANSWER_FILES = ("signals/*.npz",)
@@ -53,9 +55,9 @@ def is_asked(run: Run, queried: CandidateImages, queries: Sequence[Query]) -> bo
 
 def _signals(run: Run, queried: CandidateImages, query: Query) -> Signals:
     path = _path(run, queried, query)
-    arrays = kept_arrays(run, path, Signals.__annotations__, len(queried.images))
-    if arrays is not None and np.array_equal(arrays.pop("averages"), query.averages):
-        return Signals(averages=query.averages, **arrays)
+    kept = kept_arrays(run, path, lambda arrays: signals_from(arrays, len(queried.images)))
+    if kept is not None and kept.averages == query.averages:
+        return kept
     found = signals_of(_draws(run, queried, query), queried.images.labels, query.averages)
     keep_arrays(run, path, {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__})
     return found
@@ -66,26 +68,26 @@ def keep_arrays(run: Run, path: Path, arrays: Mapping[str, Array]) -> None:
     write_bound_arrays(path, arrays, _bound_to(run, path))
 
 
-def kept_arrays(run: Run, path: Path, names: Iterable[str], rows: int | None = None) -> dict[str, Array] | None:
+def kept_arrays(run: Run, path: Path, check: Callable[[dict[str, Array]], T]) -> T | None:
     """Read answers back; None if there are none, or if they cannot be believed: then the model is asked again.
 
     Args:
         run: The run that was asked.
         path: That of :func:`answer_path`.
-        names: The arrays.
-        rows: How many rows those of :class:`Signals` must have.
+        check: Makes of the arrays what they are, and raises a ``ResperturbError`` if they are not that.
     """
     if not path.exists():
         return None
     again = "the model is asked again"
     try:
-        arrays = read_bound_arrays(path, tuple(names), _bound_to(run, path), again)
-        if rows is not None and any(a.shape[:1] != (rows,) for name, a in arrays.items() if name != "averages"):
-            raise ResperturbError(f"{path} is not about {rows} images; {again}.")
+        arrays = read_bound_arrays(path, (), _bound_to(run, path), again)
+        try:
+            return check(arrays)
+        except ResperturbError as error:
+            raise ResperturbError(f"{path} is not what was asked for ({error}); {again}.") from error
     except ResperturbError as error:
         _logger.warning("%s", error)
         return None
-    return {name: arrays[name] for name in names}
 
 
 def _bound_to(run: Run, path: Path) -> dict[str, str]:

@@ -26,6 +26,7 @@ from resperturb.audits.result import RECORD, SCORES_FOLDER, AttackResult, Attack
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import parse_name
 from resperturb.models.source import source_of
+from resperturb.training.bound import Array
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
@@ -257,7 +258,7 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
         draws: How many draws of the noise are averaged for every answer, if there is any.
     """
     path = _features_path(run, draws)
-    kept = kept_arrays(run, path, ("members", "nonmembers"))
+    kept = kept_arrays(run, path, _features)
     if kept is None:
         inputs, part, model = load_inputs(run.config.data), run.config.data.part, model_here(run)
         kept = {}
@@ -276,6 +277,13 @@ def features_of(run: Run, draws: int) -> tuple[Tensor, Tensor]:
             kept[name] = top_probabilities(logits).numpy()
         keep_arrays(run, path, kept)
     return torch.from_numpy(kept["members"]), torch.from_numpy(kept["nonmembers"])
+
+
+def _features(arrays: dict[str, Array]) -> dict[str, Array]:
+    for name in ("members", "nonmembers"):
+        if name not in arrays or arrays[name].ndim != 2 or arrays[name].dtype.kind != "f":
+            raise ResperturbError(f"its {name} are no probabilities")
+    return arrays
 
 
 def has_features(run: Run, draws: int) -> bool:
