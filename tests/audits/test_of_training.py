@@ -1,6 +1,8 @@
 """Anybody's training can be audited: any function, any data; and what is wrong with it is said in a sentence."""
 
 import functools
+import importlib
+import linecache
 import os
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from scipy.stats import binomtest
 
 import resperturb as rp
 from resperturb.audits import AuditResult, audit, audit_predictions
+from resperturb.audits.answers import ask
 from resperturb.audits.source import source_digest
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import held
@@ -146,6 +149,30 @@ def test_a_change_in_what_train_calls_is_a_change_of_train() -> None:
     assert source_digest(functools.partial(nearest, leak=1.0)) != source_digest(functools.partial(nearest, leak=2.0))
 
 
+def test_settings_and_other_modules_of_the_user_are_part_of_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "nets_of_test.py").write_text("def width():\n    return 64\n")
+    code = "from argparse import Namespace\nfrom nets_of_test import width\n{}\ndef train(i, s): return width(), {}\n"
+
+    def digest(settings: str = "C = {'lr': 0.1}", used: str = "C") -> str:
+        for name in ("nets_of_test", "training_of_test"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / "training_of_test.py").write_text(code.format(settings, used))
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        return source_digest(importlib.import_module("training_of_test").train)
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first = digest()
+    assert digest() == first
+    assert digest("C = {'lr': 0.2}") != first
+    assert digest("C = Namespace(lr=1)", "C.lr") != digest("C = Namespace(lr=2)", "C.lr")
+    (tmp_path / "nets_of_test.py").write_text("def width():\n    return 128\n")
+    assert digest() != first
+
+
 def answer(value: Any) -> Callable[[np.ndarray, int], Any]:
     return lambda indices, seed: lambda rows: value(rows, indices)
 
@@ -157,7 +184,11 @@ WRONG = {
     "sums": (lambda rows, _: np.full((len(rows), 3), 0.5), "sum to 1; one sums to 1.5"),
     "nan": (lambda rows, _: np.full((len(rows), 3), np.nan), "NaN for 8 of 8 rows"),
     "rows": (lambda rows, _: np.full((3, 3), 1 / 3), "one row for each of the 8 rows"),
-    "classes": (lambda rows, _: np.full((len(rows), 2), 0.5), "answers for 2 classes, and the labels name 3"),
+    "classes": (
+        lambda rows, _: np.full((len(rows), 2), 0.5),
+        "answers for 2 classes, and a label is 2: .* from 0 to 2",
+    ),
+    "order": (lambda rows, indices: nearest(indices, 0)(np.sort(rows)[::-1]), "not in the order of the rows"),
     "words": (lambda rows, _: ["yes"] * len(rows), "array of probabilities, not list"),
     "ignored indices": (lambda rows, _: nearest(np.arange(60), 0)(rows), "does train use its indices"),
 }
@@ -177,6 +208,21 @@ def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
         run(nearest, tmp_path / "b", labels=LABELS.astype(float))
     with pytest.raises(UsageError, match="one value for each of the 120 rows"):
         run(nearest, tmp_path / "c", groups=[1, 2])
+    with pytest.raises(UsageError, match="3 of 120 rows have no group"):
+        run(nearest, tmp_path / "c", groups=[None, float("nan"), None, *map(str, range(ROWS - 3))])
+    with pytest.raises(UsageError, match="two groups at least"):
+        run(nearest, tmp_path / "c", groups=np.zeros(ROWS))
+    with pytest.raises(UsageError, match="two arguments, row numbers and a seed"):
+        run(lambda indices: None, tmp_path / "c")
+    with pytest.raises(UsageError, match="it returned Linear alone"):
+        run(lambda indices, seed: torch.nn.Linear(8, 3), tmp_path / "e")
+    for name, value in {"seed": -1, "jobs": 0, "engine": "ray", "guarantee": 3.0}.items():
+        with pytest.raises(UsageError, match=f"{name} must be"):
+            run(nearest, tmp_path / "c", **{name: value})
+    assert not (tmp_path / "c").exists()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="is a file"):
+        run(nearest, tmp_path / "file")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds no audit"):
@@ -187,7 +233,7 @@ def test_shadows_that_did_not_learn_are_refused_with_the_numbers(tmp_path: Path)
     def train(indices: np.ndarray, seed: int) -> Any:
         if seed == 0:
             return nearest(indices, seed)
-        return lambda rows: np.random.default_rng(seed).dirichlet(np.ones(3), len(rows))
+        return lambda rows: np.random.default_rng(seed).dirichlet(np.ones(3), ROWS)[rows]
 
     with pytest.raises(ResperturbError, match=r"did not learn: its accuracy .* is 0\.\d+, the target's is 0\.\d+"):
         run(train, tmp_path)
@@ -222,6 +268,41 @@ def test_a_perturbed_module_is_asked_with_many_draws_and_without_its_noise(tmp_p
     found = run(fit, tmp_path, draws=(1, 4))
     assert {(one.access, one.draws) for one in found.attacks} >= {("noise on", 1), ("noise on", 4), ("noise off", 1)}
     assert found.model.train_accuracy > found.model.test_accuracy
+
+
+def shuffled(rows: np.ndarray) -> Any:
+    return torch.tensor(FEATURES[RNG.permutation(rows)]).float().split(50)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda model, loader: (model, shuffled), "not in the order of the rows.*shuffle=False"),
+        (lambda model, loader: (torch.nn.Sequential(model, torch.nn.Linear(3, 1)), loader), "a logit for each class"),
+        (lambda model, loader: (model, lambda rows: [batch * np.nan for batch in loader(rows)]), "NaN for"),
+    ],
+    ids=["shuffled", "sigmoid", "nan"],
+)
+def test_a_module_that_is_wrong_is_told_what_it_did(change: Any, reason: str) -> None:
+    model, loader = fit(np.arange(60), 0)
+    with pytest.raises(UsageError, match=reason):
+        ask(change(model, loader), np.arange(ROWS), LABELS, (1, 4))
+
+
+def test_a_softmax_at_the_end_of_a_module_changes_no_answer() -> None:
+    model, loader = fit(np.arange(60), 0)
+    ended = torch.nn.Sequential(model, torch.nn.Softmax(dim=1))
+    plain, same = (ask((one, loader), np.arange(ROWS), LABELS, (1,))["noise off"] for one in (model, ended))
+    np.testing.assert_allclose(plain.confidence, same.confidence, rtol=1e-3, atol=1e-3)
+
+
+def test_a_module_with_a_noise_of_its_own_is_asked_many_times() -> None:
+    class Noisy(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :3] + torch.randn(len(x), 3)
+
+    answers = ask((Noisy(), lambda rows: [torch.tensor(FEATURES[rows]).float()]), np.arange(ROWS), LABELS, (1, 4))
+    assert {access: signals.averages for access, signals in answers.items()} == {"noise on": (1, 4)}
 
 
 def test_a_function_that_answers_differently_each_time_is_asked_many_times(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ LEAST_PROBABILITY = 1e-30
 ASKED_TWICE = 8
 # What single precision and a thousand classes may leave of a sum of 1.
 SUM_TOLERANCE = 1e-3
+# What another order of the same rows may change in a probability.
+ORDER_TOLERANCE = 1e-2
 AGAIN = "delete it and rerun the audit"
 
 
@@ -54,24 +56,52 @@ def ask(
     """
     needed = int(labels.max(initial=0)) + 1 if classes is None else classes
     averages = tuple(sorted(set(draws)))
+    targets = torch.from_numpy(labels)
     if isinstance(trained, tuple):
         model, loader = trained
         strategy, networks = strategy_of(model), len(model.networks) if isinstance(model, Ensemble) else 1
         queries = queries_for(strategy is not None and strategy.is_noisy, averages, networks)
+
+        def without_noise(few: Indices) -> Tensor:
+            return torch.cat(list(_module_draws(model, loader, few, Query("noise off"), needed))).softmax(dim=1)
+
+        if _differs_and_keeps_order(without_noise, rows, "the batches of a loader") and strategy is None:
+            queries = (Query("noise on", averages),)  # a noise of the user's own
         return {
-            query.access: signals_of(
-                _module_draws(model, loader, rows, query, needed), torch.from_numpy(labels), query.averages
-            )
+            query.access: signals_of(_module_draws(model, loader, rows, query, needed), targets, query.averages)
             for query in queries
         }
-    few = rows[:ASKED_TWICE]
-    noisy = not np.array_equal(_probabilities(trained, few, needed), _probabilities(trained, few, needed))
+
+    def probabilities(some: Indices) -> Tensor:
+        return torch.from_numpy(_probabilities(trained, some, needed))
+
+    noisy = _differs_and_keeps_order(probabilities, rows, "the answers of predict")
     query = Query("noise on", averages) if noisy else Query("noise off")
-    logs = (
-        torch.from_numpy(np.log(np.maximum(_probabilities(trained, rows, needed), LEAST_PROBABILITY)))
-        for _ in range(query.draws)
-    )
-    return {query.access: signals_of(logs, torch.from_numpy(labels), query.averages)}
+    logs = (probabilities(rows).clamp(min=LEAST_PROBABILITY).log() for _ in range(query.draws))
+    return {query.access: signals_of(logs, targets, query.averages)}
+
+
+def _differs_and_keeps_order(answer: Callable[[Indices], Tensor], rows: Indices, what: str) -> bool:
+    """Say whether the same question has another answer each time; refuse answers in another order than the rows.
+
+    A loader that shuffles gives every row the answer of another, and the worst leak would look like none.
+    """
+    few = rows[:ASKED_TWICE]
+    first, again = answer(few), answer(few)
+    same = torch.equal(first, again)
+    # Noise moves each answer; a shuffle deals the same answers out anew.
+    other = answer(few[::-1].copy()).flip(0) if same else again
+    dealt = torch.allclose(_sorted_rows(first), _sorted_rows(other), rtol=0, atol=ORDER_TOLERANCE)
+    if dealt and not torch.allclose(first, other, rtol=0, atol=ORDER_TOLERANCE):
+        raise UsageError(
+            f"{what} are not in the order of the rows that were asked for: row numbers backwards must give the same "
+            "answers backwards. Does a loader shuffle (shuffle=False)?"
+        )
+    return not same
+
+
+def _sorted_rows(answers: Tensor) -> Tensor:
+    return answers[torch.from_numpy(np.lexsort(answers.numpy().T))]
 
 
 def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query, classes: int) -> Iterator[Tensor]:
@@ -84,7 +114,7 @@ def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query,
                 with noise_off(model):
                     yield _logits(network, loader, rows, classes)
             return
-        if query.access == "noise on":
+        if query.access == "noise on" and strategy_of(model) is not None:
             verify_noise(model, next(_inputs(model, loader, rows[:ASKED_TWICE]))).require()
         with noise_off(model) if query.access == "noise off" else nullcontext():
             for _ in range(query.draws):
@@ -114,8 +144,17 @@ def _logits(model: nn.Module, loader: Loader, rows: Indices, classes: int) -> Te
             raise UsageError(f"the module answers with {type(logits).__name__}; it must return logits as a tensor.")
         found.append(logits.float().cpu())
     every = torch.cat(found) if found else torch.zeros(0, classes)
+    if every.ndim == 1 or (every.ndim == 2 and every.shape[1] == 1 and len(every) == len(rows)):
+        raise UsageError(
+            "the module returned one number per row; it must return a logit for each class: of the logit z of a "
+            "sigmoid these are torch.cat([torch.zeros_like(z), z], dim=1)."
+        )
     _check_shape("the module", every.shape, len(rows), classes)
-    return every
+    if every.isnan().any():
+        raise UsageError(f"the module returned NaN for {int(every.isnan().any(dim=1).sum())} of {len(rows)} rows.")
+    # A module that ends in a softmax: another one on top would flatten its answers, and what they give away.
+    ended = (every >= 0).all() and ((every.sum(dim=1) - 1).abs() <= SUM_TOLERANCE).all()
+    return every.clamp(min=LEAST_PROBABILITY).log() if ended else every
 
 
 def _probabilities(predict: Predict, rows: Indices, classes: int) -> NDArray[np.float64]:
@@ -161,7 +200,10 @@ def _check_shape(who: str, shape: Sequence[int], rows: int, classes: int) -> Non
     if len(shape) != 2 or shape[0] != rows:
         raise UsageError(f"{who} must return one row for each of the {rows} rows asked about, not {tuple(shape)}.")
     if shape[1] < classes:
-        raise UsageError(f"{who} answers for {shape[1]} classes, and the labels name {classes}: check the columns.")
+        raise UsageError(
+            f"{who} answers for {shape[1]} classes, and a label is {classes - 1}: there must be a column for each "
+            f"class from 0 to {classes - 1}, also for one that is missing among the rows of a training."
+        )
 
 
 def save_answers(path: Path, answers: Mapping[Access, Signals], digests: Mapping[str, str]) -> None:

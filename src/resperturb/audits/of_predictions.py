@@ -11,8 +11,8 @@ from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query, signals_of
 from resperturb.audits.answers import LEAST_PROBABILITY, check_probabilities
 from resperturb.audits.assess import Candidates, Settings, accuracy, assess, check_shadow_count
-from resperturb.audits.of_training import check_labels
-from resperturb.audits.result import RECORD, AuditResult, Model
+from resperturb.audits.of_training import check_columns, check_labels
+from resperturb.audits.result import AuditResult, Model
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
 
@@ -73,11 +73,7 @@ def audit_predictions(
     ]
     check_shadow_count(len(shadows))
     trained_on = _flags("shadow_members", shadow_members, (len(shadows), count)) if shadows else None
-    names = np.full(count, RECORD) if kinds is None else np.asarray(kinds, dtype=np.str_)
-    by = None if groups is None else np.asarray(groups)
-    for label, column in (("groups", by), ("kinds", names)):
-        if column is not None and column.shape != (count,):
-            raise UsageError(f"{label} must hold one value for each of the {count} rows, not {column.shape}.")
+    by, names = check_columns(groups, kinds, count)
     if by is not None:
         _check_whole_groups(by, inside)
     outside = np.zeros(count, dtype=bool) if trained_on is None else ~(inside | trained_on.any(axis=0))

@@ -1,6 +1,7 @@
 """Audit any training: a function of row numbers and a seed, on any data, in any framework."""
 
 import hashlib
+import inspect
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import nn
 
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query
@@ -75,10 +77,12 @@ class TrainingTask(Task):
         """Train and ask; the model itself is not kept."""
         started = time.monotonic()
         trained = self.train(self.indices.copy(), self.seed)
-        if not (callable(trained) or (isinstance(trained, tuple) and len(trained) == 2)):
+        pair = isinstance(trained, tuple) and len(trained) == 2
+        if not (pair or callable(trained)) or isinstance(trained, nn.Module):
+            alone = " alone" if isinstance(trained, nn.Module) else ""
             raise UsageError(
                 f"train must return a function of row numbers to probabilities, or a pair of a torch module and a "
-                f"function of row numbers to batches; it returned {type(trained).__name__}."
+                f"function of row numbers to batches; it returned {type(trained).__name__}{alone}."
             )
         answers = ask(trained, self.rows, self.labels, self.draws, self.classes)
         save_answers(folder / "answers.npz", answers, self.digests)
@@ -121,7 +125,7 @@ def audit(
     groups: ArrayLike | None = None,
     kinds: ArrayLike | None = None,
     shadows: int = 16,
-    draws: Sequence[int] = (1, 16),
+    draws: int | Sequence[int] = (1, 16),
     out: str | os.PathLike[str] = "runs/audit",
     seed: int = 0,
     jobs: int | None = None,
@@ -166,8 +170,9 @@ def audit(
             audit.
         ResperturbError: A shadow model did not learn.
     """
-    settings = Settings(tuple(draws), delta, confidence)
+    settings = Settings((draws,) if isinstance(draws, int) else tuple(draws), delta, confidence)
     check_shadow_count(shadows)
+    _check_arguments(train, seed, jobs, engine, guarantee)
     rows = _Rows.of(labels, groups, kinds, population, seed)
     plan = Plan(
         train=source_digest(train),
@@ -233,6 +238,28 @@ def audit(
         return audited
 
 
+def _check_arguments(
+    train: TrainFunction, seed: int, jobs: int | None, engine: Engine, guarantee: Guarantee | None
+) -> None:
+    """Refuse before anything is trained what would fail after it."""
+    if not callable(train):
+        raise UsageError(f"train must be a function of row numbers and a seed, not {type(train).__name__}.")
+    try:
+        inspect.signature(train).bind(None, 0)
+    except TypeError as error:
+        raise UsageError(f"train must take two arguments, row numbers and a seed ({error}).") from None
+    except ValueError:  # some callables have no signature
+        pass
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}.")
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs must be at least 1, not {jobs}.")
+    if not callable(engine):
+        raise UsageError(f"engine must be an engine, such as resperturb.engine.RayEngine(), not {engine!r}.")
+    if not (guarantee is None or isinstance(guarantee, Guarantee)):
+        raise UsageError(f"guarantee must be a resperturb.privacy.Guarantee, not {guarantee!r}.")
+
+
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """The user's rows: candidates, and the population that no model is trained on."""
@@ -249,15 +276,14 @@ class _Rows:
     ) -> "_Rows":
         found = check_labels(labels)
         count = len(found)
-        by = None if groups is None else np.asarray(groups)
-        names = np.full(count, RECORD) if kinds is None else np.asarray(kinds, dtype=np.str_)
-        for name, column in (("groups", by), ("kinds", names)):
-            if column is not None and column.shape != (count,):
-                raise UsageError(f"{name} must hold one value for each of the {count} rows, not {column.shape}.")
+        by, names = check_columns(groups, kinds, count)
         wanted = min(MOST_POPULATION, int(POPULATION_SHARE * count)) if population is None else population
         if not 0 <= wanted < count:
             raise UsageError(f"population must be at least 0 and below the {count} rows, not {wanted}.")
         held = _held_out(names, by, wanted, seed)
+        units = count - held.sum() if by is None else len(np.unique(by[~held]))
+        if units < 2:
+            raise UsageError("an audit needs two groups at least, of which one can be left out.")
         return cls(found, by, names, np.flatnonzero(~held), np.flatnonzero(held))
 
 
@@ -276,6 +302,29 @@ def check_labels(labels: ArrayLike) -> NDArray[np.int64]:
             "return_inverse=True)[1] makes such."
         )
     return found.astype(np.int64)
+
+
+def check_columns(
+    groups: ArrayLike | None, kinds: ArrayLike | None, rows: int
+) -> tuple[NDArray[Any] | None, NDArray[np.str_]]:
+    """Return groups as whole numbers, and kinds as text, one of each per row; or say what is wrong with them.
+
+    >>> check_columns(["ann", "bob", "ann"], None, rows=3)
+    (array([0, 1, 0]), array(['record', 'record', 'record'], dtype='<U6'))
+    """
+    by = None if groups is None else np.asarray(groups)
+    names = np.full(rows, RECORD) if kinds is None else np.asarray(kinds, dtype=np.str_)
+    for name, column in (("groups", by), ("kinds", names)):
+        if column is not None and column.shape != (rows,):
+            raise UsageError(f"{name} must hold one value for each of the {rows} rows, not {column.shape}.")
+    if by is None:
+        return None, names
+    missing = sum(value is None or value != value for value in by.tolist())
+    if missing:
+        raise UsageError(
+            f"{missing} of {rows} rows have no group (None or NaN); give each a group of its own, or leave them out."
+        )
+    return np.unique(by.astype(np.str_) if by.dtype == object else by, return_inverse=True)[1], names
 
 
 def _held_out(kinds: NDArray[np.str_], groups: NDArray[Any] | None, wanted: int, seed: int) -> Bools:
@@ -308,10 +357,10 @@ def _claimed(folder: Path, plan: Plan) -> Iterator[None]:
 
 def _check_free(folder: Path, plan: Plan) -> None:
     """Refuse a folder that holds another audit, or something else."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; out= must name a folder.")
     # Looked at first, or it could be what another process writes after it was seen that there is no plan.
-    foreign = folder.exists() and (
-        not folder.is_dir() or any(not item.name.startswith(".") for item in folder.iterdir())
-    )
+    foreign = folder.exists() and any(not item.name.startswith(".") for item in folder.iterdir())
     path = folder / PLAN_FILE
     if path.exists():
         present = read_json(Plan, path, "choose another folder")

@@ -124,11 +124,12 @@ class MostExposed:
     member: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditResult:
     """Everything that an audit found. Attacks are ordered by AUC, the strongest first.
 
     ``guarantee`` is what is proven and ``tested_guarantee`` the same for the neighbours that this audit can test.
+    Printed, it is a sentence and a line per fixed attack.
     """
 
     model: Model
@@ -149,6 +150,26 @@ class AuditResult:
     environment: dict[str, str] = field(default_factory=dict, compare=False)
     schema: int = SCHEMA
     folder: Path | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {attack.full_name}: AUC {attack.auc:.3f} ({low:.3f} to {high:.3f})"
+            for attack in self.fixed
+            for low, high in [attack.auc_interval]
+        ]
+        return "\n".join([self.sentence, *lines])
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in a sentence."""
+        strongest = self.strongest
+        low, high = strongest.auc_interval
+        unit = " per group" if self.epsilon_lower.unit == "group" else ""
+        return (
+            f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {strongest.auc:.3f} "
+            f"({low:.3f} to {high:.3f}) by {strongest.full_name}, the strongest of {len(self.fixed)} fixed attacks; "
+            f"{self.epsilon_lower.words}{unit}."
+        )
 
     @property
     def verdict(self) -> Verdict:

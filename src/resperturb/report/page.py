@@ -18,6 +18,7 @@ from resperturb.report.decision import RESIDUAL, decision_of
 from resperturb.report.exposed import exposed_records
 from resperturb.report.facts import facts_table
 from resperturb.report.policy import Policy, default_policy
+from resperturb.report.section import sections_of
 
 
 def write_report(
@@ -73,9 +74,14 @@ def render(
             leak_charts.leakage_over_gamma(runs),
             leak_charts.leakage_by_kind(runs),
         ),
-        "accuracy": _present(charts.generalisation_gap(runs), charts.training_curves(runs)),
         "proven": _present(bounds(runs)),
     }
+    sections = sections_of(runs)
+    figures = [
+        *drawn["leak"],
+        *(chart for section in sections.values() for chart in section.charts),
+        *drawn["proven"],
+    ]
     script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
     plotly = (files("resperturb.report") / "vendor" / "plotly-basic.min.js").read_text()
     return environment.get_template("report.html").render(
@@ -95,7 +101,8 @@ def render(
         counted=wording.counted,
         runs=runs,
         charts=drawn,
-        figures=[_data(chart) for part in drawn.values() for chart in part],
+        sections=sections,
+        figures=[_data(chart) for chart in figures],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
         facts=facts_table(runs, for_reviewers),
         plotly=plotly,
