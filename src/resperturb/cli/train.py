@@ -3,6 +3,7 @@
 import inspect
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,15 +56,15 @@ def register(app: typer.Typer) -> None:
 
 
 def arguments(texts: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` pairs; values are numbers, true, false, or text.
+    """Read ``key=value`` pairs; values are numbers, true, false, text, or lists of these.
 
-    >>> arguments(["width=64,act_layer=gelu", "pool=true"])
-    {'width': 64, 'act_layer': 'gelu', 'pool': True}
+    >>> arguments(["width=64,act_layer=gelu", "pool=true", "depths=[1,2]"])
+    {'width': 64, 'act_layer': 'gelu', 'pool': True, 'depths': [1, 2]}
     """
     from resperturb.files import parse_yaml
 
     found: dict[str, Any] = {}
-    for part in ",".join(texts).split(","):
+    for part in re.split(r",(?![^\[]*\])", ",".join(texts)):  # not at the commas of a list
         key, equals, value = part.partition("=")
         if not key.strip() or not equals:
             raise UsageError(f"--model-args takes pairs such as width=64,pool=true; not {part!r}.")

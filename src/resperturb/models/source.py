@@ -15,7 +15,7 @@ from resperturb.models.names import NetworkName
 from resperturb.models.resnet import Norm
 from resperturb.registry import Registry
 
-Argument = bool | int | float | str
+Argument = bool | int | float | str | list[bool | int | float | str]
 
 
 @dataclass(frozen=True)

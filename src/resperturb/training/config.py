@@ -1,5 +1,6 @@
 """What a training is made of. The hash of it names the run, so nothing is trained twice and nothing stale is used."""
 
+import difflib
 import hashlib
 import json
 import math
@@ -342,6 +343,10 @@ def make_config(**values: Any) -> TrainConfig:
     Traceback (most recent call last):
     ...
     resperturb.errors.UsageError: epochs: Input should be greater than 0 (got 0).
+    >>> make_config(data={"spec": "fashion-sample"}, epoch=3)
+    Traceback (most recent call last):
+    ...
+    resperturb.errors.UsageError: there is no setting 'epoch'; did you mean 'epochs'?
     """
     try:
         return TrainConfig(**values)
@@ -353,4 +358,8 @@ def _sentence(problem: Any) -> str:
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, UsageError):
         return str(cause)
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+        name = str(problem["loc"][0])
+        close = difflib.get_close_matches(name, TrainConfig.model_fields, n=1)
+        return f"there is no setting {name!r}" + (f"; did you mean {close[0]!r}?" if close else ".")
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']} (got {reprlib.repr(problem['input'])})."

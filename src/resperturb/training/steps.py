@@ -195,7 +195,8 @@ def class_weights(config: TrainConfig, members: ImageSet) -> Tensor | None:
         if len(config.class_weights) != members.num_classes:
             raise UsageError(
                 f"there are {len(config.class_weights)} class weights and {members.num_classes} classes "
-                f"({', '.join(members.classes[:5])}...); give one weight per class, or balanced."
+                f"({', '.join(members.classes[:5])}{', ...' if members.num_classes > 5 else ''}); "
+                "give one weight per class, or balanced."
             )
         return torch.tensor(config.class_weights)
     counts = torch.bincount(members.labels, minlength=members.num_classes).clamp(min=1)

@@ -1,5 +1,6 @@
 """Networks of timm: ``timm:resnet26d``."""
 
+import difflib
 from typing import Any, ClassVar
 
 from torch import nn
@@ -21,8 +22,8 @@ class Timm(NetworkSource):
         super().check(name, request)
         timm = library("timm", name)
         if not timm.is_model(name.name):
-            near = ", ".join(timm.list_models(f"*{name.name.split('_')[0]}*")[:5])
-            raise UsageError(f"timm has no network {name.name!r}." + (f" It has {near}." if near else ""))
+            near = ", ".join(difflib.get_close_matches(name.name, timm.list_models(), n=5))
+            raise UsageError(f"timm has no network {name.name!r}." + (f" Near to it are {near}." if near else ""))
 
     def build(self, name: NetworkName, request: Request) -> nn.Module:
         """Build a network of timm, for images of any number of channels."""
