@@ -51,7 +51,7 @@ def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as the tutorial wants it, with images of the built-in sample: trousers and boots for two diagnoses."""
     folder = tmp_path_factory.mktemp("tutorial")
     train, test = load_pair("fashion-sample")
-    for part, images, count in (("train", train, 48), ("test", test, 10)):
+    for part, images, count in (("train", train, 100), ("test", test, 20)):
         for name, label in (("benign", "Trouser"), ("malignant", "Ankle boot")):
             target = folder / "patches" / part / name
             target.mkdir(parents=True)
@@ -67,7 +67,7 @@ def test_the_tutorial_runs(data: str, image_folder: Path, tmp_path: Path, monkey
     page = ROOT / "docs" / "tutorial.md"
     [settings] = blocks(page, "yaml")
     [network] = blocks(page, "python")
-    for told, small in (("fashion-sample ", f"{data} "), ("limit: 800", "limit: 160"), ("epochs: 15", "epochs: 2")):
+    for told, small in (("fashion-sample ", f"{data} "), ("limit: 800", "limit: 240"), ("epochs: 15", "epochs: 6")):
         assert told in settings
         settings = settings.replace(told, small)
     (tmp_path / "patches").symlink_to(image_folder / "patches")

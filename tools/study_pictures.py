@@ -49,15 +49,20 @@ def draw(leak: Axes, accuracy: Axes, models: list[dict[str, Any]]) -> None:
         paper = best_attack(model, "record", LEARNED)
         if paper is not None:
             leak.plot(paper["record"]["auc"], height, "D", color=ORANGE, label="the paper's attack")
-        leak.plot(found["record"]["auc"], height, "o", color=BLUE, label="strongest attack (95% interval)")
-        exposed = model["exposed"]["metrics"]["auc"]
-        leak.plot(exposed, height, "^", color=VERMILLION, label="on the 20 most exposed candidates")
+        leak.plot(found["record"]["auc"], height, "o", color=BLUE, label="strongest attack")
+        exposed = model["exposed"]["metrics"]
+        leak.plot(exposed["auc_interval"], [height + 0.16] * 2, color=VERMILLION, alpha=0.6)
+        leak.plot(exposed["auc"], height + 0.16, "^", color=VERMILLION, label="on the 20 most exposed candidates")
         accuracy.barh(height, model["test_accuracy"], 0.5, color=GREY, alpha=0.6)
         accuracy.text(
             model["test_accuracy"] + 0.03, height, f"{model['test_accuracy']:.2f}", va="center", fontsize=7.5
         )
     leak.set_yticks(range(len(models)), [model["name"] for model in models])
-    leak.set(xlim=(0.46, 1.02), xlabel="AUC of the attack", title="Was this record in the training set?")
+    leak.set(
+        xlim=(0.36, 1.02),
+        xlabel="AUC of the attack, with 95% intervals",
+        title="Was this record in the training set?",
+    )
     leak.invert_yaxis()
     accuracy.set(xlim=(0, 1), xticks=(0, 0.5, 1), title="Test accuracy")
     accuracy.grid(axis="y", visible=False)
