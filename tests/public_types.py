@@ -3,10 +3,13 @@
 An ignore that nothing needs is an error, so each of these fails if a name of the package loses its type.
 """
 
+from typing import TYPE_CHECKING
+
 import resperturb as rp
 
-rp.Additive(gama=1)  # type: ignore[call-arg]
-rp.Multiplicative(gamma="2")  # type: ignore[arg-type]
-rp.strategy_of(model=0)  # type: ignore[arg-type]
-strategy: rp.Strategy = rp.Additive(gamma=0.5)
-version: str = rp.__version__
+if TYPE_CHECKING:
+    rp.Additive(gama=1)  # type: ignore[call-arg]
+    rp.Multiplicative(gamma="2")  # type: ignore[arg-type]
+    rp.strategy_of(model=0)  # type: ignore[arg-type]
+    strategy: rp.Strategy = rp.Additive(gamma=0.5)
+    version: str = rp.__version__

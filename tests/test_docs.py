@@ -67,7 +67,7 @@ def test_the_tutorial_runs(data: str, image_folder: Path, tmp_path: Path, monkey
     page = ROOT / "docs" / "tutorial.md"
     [settings] = blocks(page, "yaml")
     [network] = blocks(page, "python")
-    for told, small in (("fashion-sample ", f"{data} "), ("limit: 800", "limit: 240"), ("epochs: 15", "epochs: 6")):
+    for told, small in (("fashion-sample ", f"{data} "), ("limit: 800", "limit: 480"), ("epochs: 15", "epochs: 10")):
         assert told in settings
         settings = settings.replace(told, small)
     (tmp_path / "patches").symlink_to(image_folder / "patches")

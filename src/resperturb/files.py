@@ -253,6 +253,19 @@ def parse_json(kind: type[T], content: bytes, path: Path, remedy: str = "make it
         raise ResperturbError(f"{path} is damaged or incomplete ({where}: {first['msg']}); {remedy}.") from error
 
 
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file that the user named.
+
+    Raises:
+        UsageError: It cannot be read, or is no YAML.
+    """
+    try:
+        content = read_bytes(path)
+    except ResperturbError as error:
+        raise UsageError(str(error)) from error
+    return parse_yaml(content, path)
+
+
 def parse_yaml(content: bytes | str, where: object) -> Any:
     """Read YAML, of plain values only.
 

@@ -37,7 +37,7 @@ def gate(
     as_json: JsonOption = False,
 ) -> None:
     """Decide, print and exit with the decision."""
-    from resperturb.errors import UsageError
+    from resperturb.errors import ResperturbError, UsageError
     from resperturb.report.collect import open_models
     from resperturb.report.gate import decide
     from resperturb.report.policy import default_policy, read_policy
@@ -48,8 +48,11 @@ def gate(
     if folder is None:
         raise UsageError("name the folder of a run or of an audit.")
     wanted = default_policy() if policy is None else read_policy(policy)
-    [model] = open_models([folder])
-    decision = decide(model.audit, model.guarantee, wanted)
+    try:
+        [model] = open_models([folder])
+        decision = decide(model.audit, model.guarantee, wanted)
+    except ResperturbError as error:  # what cannot be read cannot be known: 2, for 1 says that the policy failed
+        raise UsageError(str(error)) from error
     payload = {
         "model": model.name,
         "policy": wanted.model_dump(),

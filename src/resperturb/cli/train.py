@@ -294,11 +294,11 @@ def read_config(path: Path | None) -> dict[str, Any]:
     Raises:
         UsageError: If it cannot be read, or is not a mapping.
     """
-    from resperturb.files import parse_yaml, read_bytes
+    from resperturb.files import read_yaml
 
     if path is None:
         return {}
-    content = parse_yaml(read_bytes(path), path)
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise UsageError(f"{path} must hold settings by name, such as `epochs: 20`.")
     content.pop("schema", None), content.pop("resperturb", None)  # of the config.json of a run

@@ -82,6 +82,7 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
                 "xaxis": {
                     "title": {"text": "epsilon"},
                     "type": "log",
+                    "dtick": 1,  # decades; between them plotly would write 2 and 5 again and again
                     "range": [math.log10(LEFT), math.log10(right)],
                 },
                 "yaxis": {"visible": False, "range": [0.5, len(rows) + 0.9]},

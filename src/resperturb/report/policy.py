@@ -3,12 +3,12 @@
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from resperturb.errors import UsageError
-from resperturb.files import parse_yaml, read_bytes
+from resperturb.files import parse_yaml, read_yaml
 from resperturb.report.wording import counted
 
 Area = Annotated[float, Field(ge=0.5, le=1)]
@@ -94,21 +94,21 @@ def default_policy() -> Policy:
     >>> default_policy().limits.auc
     0.6
     """
-    return _parsed(default_text(), "the default policy")
+    return _parsed(parse_yaml(default_text(), "the default policy"), "the default policy")
 
 
 def read_policy(path: Path) -> Policy:
     """Read a policy.
 
     Raises:
-        UsageError: It is no YAML, or asks for something that is not known.
+        UsageError: It cannot be read, is no YAML, or asks for something that is not known.
     """
-    return _parsed(read_bytes(path), str(path))
+    return _parsed(read_yaml(path), str(path))
 
 
-def _parsed(text: bytes | str, where: str) -> Policy:
+def _parsed(content: Any, where: str) -> Policy:
     try:
-        policy = Policy.model_validate(parse_yaml(text, where))
+        policy = Policy.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
