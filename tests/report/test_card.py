@@ -65,5 +65,8 @@ def test_neither_tells_seeds_paths_or_fingerprints_unless_asked(audited_run: Run
     said = card.read_text() + record.read_text()
     assert not [secret for secret in secrets if secret in said]
     assert CliRunner().invoke(app, [*arguments, "--for-reviewers"]).exit_code == 0
-    assert audited_run.config.data.fingerprint in card.read_text()
+    shown = card.read_text() + record.read_text()
+    assert audited_run.digests["weights"] in shown
+    assert audited_run.config.data.fingerprint not in shown  # for nobody: it would confirm a guessed record
+    assert audited_run.config.digest not in shown
     assert "do not publish" in card.read_text()

@@ -13,7 +13,7 @@ Write a model card for the Hugging Face Hub with the privacy section filled in: 
 is proven, and how the model stands to a policy. `--record` writes the same for machines; `--schema` prints its JSON
 schema.
 
-Neither names data, seeds or fingerprints, unless `--for-reviewers` asks for them.
+Neither names data, seeds or weights, unless `--for-reviewers` asks for them.
 
 Example: `resperturb card runs/private -o MODEL_CARD.md --record privacy.json`
 """
@@ -30,7 +30,7 @@ def card(
     record: Annotated[Path | None, typer.Option(help="Also write the record for machines here.")] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")] = None,
     for_reviewers: Annotated[
-        bool, typer.Option("--for-reviewers", help="Also name data, fingerprint and seeds. Do not publish these.")
+        bool, typer.Option("--for-reviewers", help="Also name data, seeds and weights. Do not publish these.")
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the record, and stop.")] = False,
     as_json: JsonOption = False,

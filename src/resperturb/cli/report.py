@@ -47,7 +47,7 @@ def report(
     ] = False,
     policy: Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")] = None,
     for_reviewers: Annotated[
-        bool, typer.Option("--for-reviewers", help="Also name data, fingerprints and seeds. Do not publish these.")
+        bool, typer.Option("--for-reviewers", help="Also name data, seeds and weights. Do not publish these.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -42,11 +42,27 @@ def verify(
 
     if sign is not None:
         sign_run(run, sign)
-    checks = verify_run(run, with_data=with_data, signer=signer)
+    checks = [*verify_run(run, with_data=with_data, signer=signer), _attacks(run)]
     whole = all(check.outcome != "failed" for check in checks)
     emit({"run": str(run), "whole": whole, "checks": [asdict(check) for check in checks]}, as_json, _shown(checks))
     if not whole:
         raise typer.Exit(1)
+
+
+def _attacks(run: Path) -> "Check":
+    """Check that every attack that the audit made is still there: without one the model looks better."""
+    from resperturb.errors import ResperturbError
+    from resperturb.report.collect import open_models
+    from resperturb.training.verify import Check
+
+    what = "attacks of audit.json"
+    try:
+        [model] = open_models([run])
+        if model.audit is None:
+            return Check(what, "not checked", "the run was not audited.")
+        return Check(what, "ok", f"all {len(model.attacks)} that were kept are there.")
+    except ResperturbError as error:
+        return Check(what, "failed", str(error))
 
 
 def _shown(checks: "list[Check]") -> Any:

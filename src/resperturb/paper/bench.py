@@ -498,7 +498,7 @@ def _bytes_kept(work: Work) -> int:
 GROWTH: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "batch": ("additive", "batch_size", (32, 64, 128, 256)),
     "image size": ("additive", "image_size", (16, 32, 64)),
-    "depth": ("additive", "model", (8, 14, 20, 26)),
+    "depth": ("additive", "model", (8, 14, 20, 32)),
     "records": ("prediction_additive", "predicted", (256, 512, 1024)),
     "draws": ("prediction_additive", "draws", (1, 4, 16)),
 }

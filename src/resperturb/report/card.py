@@ -89,9 +89,9 @@ def _reviewers(record: PrivacyRecord) -> list[str]:
     return [
         "## For reviewers: do not publish",
         "",
-        f"- data: {_text(made.data)}, fingerprint {made.data_fingerprint}",
+        f"- data: {_text(made.data)}",
         f"- seeds: {seeds}",
-        f"- run: {made.run}",
+        f"- SHA-256 of the weights: {made.weights}",
         "",
     ]
 

@@ -37,7 +37,7 @@ def write_report(
         title: Of the page.
         show_records: Show pictures of private records.
         policy: To decide by on the first page; the default policy if None.
-        for_reviewers: Also name data, fingerprints, seeds and the whole configuration, which may help an attacker.
+        for_reviewers: Also name data, seeds and the whole configuration, which may help an attacker.
     """
     if not runs:
         raise UsageError("a report needs at least one finished run.")

@@ -93,9 +93,8 @@ class ForReviewers:
     """What it takes to make the model again. It may help an attacker: do not publish it."""
 
     data: str
-    data_fingerprint: str
     seeds: dict[str, int]
-    run: str
+    weights: str
 
 
 @dataclass(frozen=True)
@@ -226,4 +225,4 @@ def _for_reviewers(model: ReportedModel) -> ForReviewers | None:
     data = config.data.spec
     if Path(data).is_absolute():
         data = Path(data).name
-    return ForReviewers(data, config.data.fingerprint or "", seeds, config.digest)
+    return ForReviewers(data, seeds, model.run.digests["weights"])

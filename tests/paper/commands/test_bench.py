@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.errors import UsageError
-from resperturb.paper.bench import RATIOS, WAYS, Setting, growth_tables, peak_memory, ratios, run_bench
+from resperturb.models import build
+from resperturb.paper.bench import GROWTH, RATIOS, WAYS, Setting, growth_tables, peak_memory, ratios, run_bench
 
 TINY = ["bench", "--quick", "--batch-size", "4", "--image-size", "8", "--threads", "1", "--no-memory"]
 
@@ -87,6 +88,11 @@ def test_growth_has_a_slope_for_everything(monkeypatch: pytest.MonkeyPatch) -> N
     assert tables["batch"]["values"] == [4, 32]
     assert 0.5 < tables["batch"]["memory_slope"] < 1.1  # activations grow with the batch, weights do not
     assert tables["draws"]["memory_slope"] < 0.2
+
+
+def test_there_are_networks_of_every_depth() -> None:
+    for depth in GROWTH["depth"][2]:
+        build(f"resnet{depth}", num_classes=2)
 
 
 def test_an_unknown_network_is_refused() -> None:
