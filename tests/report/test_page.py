@@ -355,7 +355,7 @@ def test_how_it_was_made_can_be_read_off(runs: list[ReportedModel]) -> None:
             assert hash_of_data not in public
             assert hash_of_data not in words  # for nobody: it would confirm a guessed record
         assert run.run.digests["weights"] not in public
-        assert f"weights SHA-256 {run.run.digests['weights']}" in words
+        assert f"SHA-256 {run.run.digests['weights']}" in words
     assert "noise ≠" in words
     assert "images 28 × 28, grey" in words
     assert "seeds training 0, split 0, subset 0" in words
