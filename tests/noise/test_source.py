@@ -365,11 +365,13 @@ def test_inductor_keeps_the_noise() -> None:
     assert differ(lambda: call(torch.zeros(2, 4)))
 
 
-def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", "inductor"])
+@pytest.mark.parametrize("strategy", [rp.Additive(gamma=0.0, input_std=1.0), rp.Multiplicative(gamma=1.0)])
+def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler(strategy: rp.Strategy, backend: str) -> None:
     ensemble = rp.models.Ensemble([nn.Sequential(Block()), nn.Sequential(Block())])
     ensemble.networks[1].load_state_dict(ensemble.networks[0].state_dict())
-    rp.perturb(ensemble, rp.Additive(gamma=0.0, input_std=1.0)).eval()
-    x = torch.zeros(1, 4)
+    rp.perturb(ensemble, strategy).eval()
+    x = torch.ones(1, 4)
 
     def difference(x: Tensor) -> Tensor:
         return ensemble.networks[0](x) - ensemble.networks[1](x)
@@ -378,8 +380,10 @@ def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler() -> None
         return ensemble.networks[0](x) - ensemble.networks[0](x)
 
     for function in (difference, twice):
-        call = torch.compile(function, fullgraph=True, backend="aot_eager_decomp_partition")
+        call = torch.compile(function, fullgraph=True, backend=backend)
         assert (call(x) != 0).all()
+        with torch.no_grad():  # which draws in another way: into the sum
+            assert (call(x) != 0).all()
 
 
 def test_what_is_compiled_serves_all_models_alike_each_with_its_own_noise() -> None:

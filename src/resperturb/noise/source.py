@@ -143,12 +143,15 @@ class NoiseSource:
             training: Whether the key is one of training.
             in_place: Whether ``x`` may be written over: nothing else reads it, neither now nor in a backward pass.
         """
-        if not _is_plain(x):
+        compiling = _is_in_a_compiler() and not (torch.is_grad_enabled() and x.requires_grad)
+        if not (compiling or _is_plain(x)):
             return torch.add(x, self.normal(x, training), alpha=scale)
-        key = self.next_key(training)
         if not in_place:
             x = x.clone()
-        add_normal_(x.detach(), key, scale)
+        if compiling:
+            torch.ops.resperturb.add_normal_(x, torch.empty(0), self._card, scale, training)
+        else:
+            add_normal_(x.detach(), self.next_key(training), scale)
         return x
 
     def addcmul(self, x: Tensor, factor: Tensor, scale: float, training: bool, *, in_place: bool = False) -> Tensor:
@@ -166,12 +169,14 @@ class NoiseSource:
             return torch.addcmul(x, factor, self.normal(x, training), value=scale)
         differentiated = torch.is_grad_enabled() and (x.requires_grad or factor.requires_grad)
         if _is_in_a_compiler():
-            if not differentiated:  # the compiler then adds the numbers in a loop of its own
-                return torch.addcmul(x, factor, self.normal(x, training), value=scale)
+            if not differentiated:
+                noised = x if in_place else x.clone()
+                torch.ops.resperturb.addcmul_normal_(noised, factor, torch.empty(0), self._card, scale, training)
+                return noised
             drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
             strides = torch.empty_like(x).stride()
-            noised: Tensor = torch.ops.resperturb.addcmul_normal(x, factor, drawn, scale, strides)
-            return noised
+            kept: Tensor = torch.ops.resperturb.addcmul_normal(x, factor, drawn, scale, strides)
+            return kept
         key = self.next_key(training)
         if not differentiated:
             return addcmul_normal(x, factor, key, scale, in_place=in_place)
@@ -284,6 +289,10 @@ def _in_a_transform() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def _source_of(card: Tensor) -> NoiseSource:
+    return _sources.get(int(card)) or NoiseSource()  # a compiled graph may outlive the model it came from
+
+
 # Defined by hand, since a custom_op takes longer to be called than a small draw.
 torch.library.define(
     "resperturb::normal_of",
@@ -304,9 +313,8 @@ def _normal_of(
     training: bool,
 ) -> Tensor:
     """A draw like :func:`_normal`, in compiled networks, of a tensor that need not be there yet."""
-    source = _sources.get(int(card)) or NoiseSource()  # a compiled graph may outlive the model it came from
     like = torch.empty_strided(size, stride, dtype=dtype, device=device)
-    return standard_normal(like, source.next_key(training))
+    return standard_normal(like, _source_of(card).next_key(training))
 
 
 torch.library.register_fake(
@@ -315,6 +323,31 @@ torch.library.register_fake(
         size, stride, dtype=dtype, device=device
     ),
 )
+
+
+# Where no gradient is asked for, noise is written into the sum itself: numbers of their own, which wait for nothing,
+# would all be drawn first and held in memory until they are used.
+torch.library.define(
+    "resperturb::add_normal_", "(Tensor(a!) x, Tensor ticket, Tensor card, float scale, bool training) -> ()"
+)
+torch.library.define(
+    "resperturb::addcmul_normal_",
+    "(Tensor(a!) x, Tensor factor, Tensor ticket, Tensor card, float scale, bool training) -> ()",
+)
+
+
+@torch.library.impl("resperturb::add_normal_", "CompositeExplicitAutograd")
+def _add_normal_(x: Tensor, ticket: Tensor, card: Tensor, scale: float, training: bool) -> None:
+    add_normal_(x, _source_of(card).next_key(training), scale)
+
+
+@torch.library.impl("resperturb::addcmul_normal_", "CompositeExplicitAutograd")
+def _addcmul_normal_(x: Tensor, factor: Tensor, ticket: Tensor, card: Tensor, scale: float, training: bool) -> None:
+    addcmul_normal(x, factor, _source_of(card).next_key(training), scale, in_place=True)
+
+
+torch.library.register_fake("resperturb::add_normal_", lambda x, ticket, card, scale, training: None)
+torch.library.register_fake("resperturb::addcmul_normal_", lambda x, factor, ticket, card, scale, training: None)
 
 
 torch.library.define(
@@ -332,8 +365,7 @@ torch.library.define("resperturb::mul_normal", "(Tensor x, Tensor key, float sca
 @torch.library.impl("resperturb::key", "CompositeExplicitAutograd")
 def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
     """The key of a draw, as a tensor: what a compiled network keeps for its backward pass."""
-    source = _sources.get(int(card)) or NoiseSource()
-    return torch.frombuffer(bytearray(source.next_key(training)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(_source_of(card).next_key(training)), dtype=torch.uint8)
 
 
 @torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
