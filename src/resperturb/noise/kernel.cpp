@@ -206,14 +206,15 @@ void resperturb_add(const uint8_t* key, uint64_t tile, int64_t count, float scal
     });
 }
 
-// x += scale factor n
+// out = x + scale factor n; out may be x
 void resperturb_addcmul(
-    const uint8_t* key, uint64_t tile, int64_t count, float scale, const float* factor, float* x
+    const uint8_t* key, uint64_t tile, int64_t count, float scale, const float* factor, const float* x, float* out
 ) {
     each_tile(key, tile, count, [=](int64_t start, int size, const float* __restrict n) {
-        float* __restrict to = x + start;
+        float* to = out + start;
+        const float* from = x + start;
         const float* __restrict by = factor + start;
-        for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], to[i]);
+        for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], from[i]);
     });
 }
 

@@ -60,7 +60,7 @@ class Kernel:
         self._add = library.resperturb_add
         self._add.argtypes = [key, tile, count, scale, memory]
         self._addcmul = library.resperturb_addcmul
-        self._addcmul.argtypes = [key, tile, count, scale, memory, memory]
+        self._addcmul.argtypes = [key, tile, count, scale, memory, memory, memory]
         self._mul = library.resperturb_mul
         self._mul.argtypes = [key, tile, count, scale, memory, memory]
         for function in (self._words, self._fill, self._add, self._addcmul, self._mul):
@@ -81,9 +81,12 @@ class Kernel:
         """Compute ``x += scale n``."""
         _in_threads(count, lambda tile, first, size: self._add(key, tile, size, scale, x + first))
 
-    def addcmul(self, key: bytes, count: int, scale: float, factor: int, x: int) -> None:
-        """Compute ``x += scale factor n``."""
-        _in_threads(count, lambda tile, first, size: self._addcmul(key, tile, size, scale, factor + first, x + first))
+    def addcmul(self, key: bytes, count: int, scale: float, factor: int, x: int, out: int) -> None:
+        """Compute ``out = x + scale factor n``; ``out`` may be ``x``."""
+        _in_threads(
+            count,
+            lambda tile, first, size: self._addcmul(key, tile, size, scale, factor + first, x + first, out + first),
+        )
 
     def mul(self, key: bytes, count: int, scale: float, x: int, out: int) -> None:
         """Compute ``out = scale x n``."""

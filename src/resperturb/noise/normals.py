@@ -87,10 +87,9 @@ def addcmul_normal(x: Tensor, factor: Tensor, key: bytes, scale: float, *, in_pl
     with torch.no_grad():
         loaded = _kernel_for(x, factor)
         if loaded is None:
-            noise = standard_normal(x, key)
-            return x.addcmul_(factor, noise, value=scale) if in_place else x.addcmul(factor, noise, value=scale)
-        out = x if in_place else x.clone()
-        loaded.addcmul(key, x.numel(), scale, factor.data_ptr(), out.data_ptr())
+            return (x if in_place else x.clone()).addcmul_(factor, standard_normal(x, key), value=scale)
+        out = x if in_place else torch.empty_like(x)
+        loaded.addcmul(key, x.numel(), scale, factor.data_ptr(), x.data_ptr(), out.data_ptr())
         return out
 
 

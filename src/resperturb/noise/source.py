@@ -370,8 +370,9 @@ def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
 
 @torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
 def _addcmul_normal(x: Tensor, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
-    out = torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
-    return addcmul_normal(out, factor, bytes(key.tolist()), scale, in_place=True)
+    if x.stride() != tuple(stride):
+        x = torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
+    return addcmul_normal(x, factor, bytes(key.tolist()), scale)
 
 
 @torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")
