@@ -27,8 +27,8 @@ from resperturb.auditing.thresholds import (
     Ranks,
     Rates,
     Thresholds,
-    describe,
     search,
+    selection_words,
 )
 from resperturb.errors import UsageError
 
@@ -166,7 +166,7 @@ def lower_bound(
         delta=delta,
         confidence=confidence,
         method=method,
-        selection=describe(thresholds) + too_few,
+        selection=selection_words(thresholds) + too_few,
         threshold=found.threshold,
         direction=found.direction,
         counts=found.counts,

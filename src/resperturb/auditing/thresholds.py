@@ -115,10 +115,10 @@ class Found(NamedTuple):
 AtThreshold = Callable[[Confusion, float, tuple[str, ...]], tuple[float, str | None]]
 
 
-def describe(strategy: Thresholds) -> str:
+def selection_words(strategy: Thresholds) -> str:
     """Say in words how the threshold was chosen.
 
-    >>> describe(Split(fraction=0.5, seed=3))
+    >>> selection_words(Split(fraction=0.5, seed=3))
     'threshold chosen on a random 50% of the scores (seed 3), bound computed on the rest'
     """
     match strategy:

@@ -26,7 +26,7 @@ from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import clopper_pearson, gdp
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.result import Verdict, compare
+from resperturb.audits.result import Verdict, verdict_of
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Task
 from resperturb.errors import ResperturbError, UsageError
@@ -86,7 +86,7 @@ class WorstCase:
     @property
     def verdict(self) -> Verdict:
         """How what is shown stands to what is claimed; true claims are refuted with 1 - confidence at most."""
-        return compare(self.claimed, self.bound.epsilon)
+        return verdict_of(self.claimed, self.bound.epsilon)
 
     @property
     def words(self) -> str:
