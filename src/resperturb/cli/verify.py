@@ -37,7 +37,7 @@ def verify(
     signer: Annotated[Path | None, typer.Option(help="File of the public keys that may have signed it.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """IntegrityCheck, sign if asked, and print."""
+    """Check, sign if asked, and print."""
     from resperturb.training.verify import sign_run, verify_run
 
     if sign is not None:
