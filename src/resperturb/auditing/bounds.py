@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from resperturb.auditing.intervals import upper_limit
-from resperturb.auditing.ranks import Curve, rank_tests, refuted_by_ranks
+from resperturb.auditing.ranks import Curve, Rates, rank_tests, refuted_by_ranks
 from resperturb.auditing.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, LowerBound
 from resperturb.auditing.scores import Scores, check_probability, check_scores
 from resperturb.auditing.thresholds import (
@@ -25,7 +25,6 @@ from resperturb.auditing.thresholds import (
     Confusion,
     Found,
     Ranks,
-    Rates,
     Thresholds,
     search,
     selection_words,

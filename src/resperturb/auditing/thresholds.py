@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resperturb.auditing.intervals import upper_limit
+from resperturb.auditing.ranks import Rates
 from resperturb.auditing.scores import Scores, check_probability
 from resperturb.errors import UsageError
 
-Rates = NDArray[np.float64]
 # From upper limits of the false positive and false negative rates: a bound by accepting, a bound by rejecting.
 Bound = Callable[[Rates, Rates], tuple[Rates, Rates]]
 

@@ -16,12 +16,13 @@ from torch import nn
 
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query
-from resperturb.audits.answers import AGAIN, Indices, Trained, ask, read_answers, save_answers
-from resperturb.audits.assess import Candidates, Settings, accuracy, assess, check_shadow_count
-from resperturb.audits.bounds import Bools
+from resperturb.audits.answers import AGAIN, Trained, ask, read_answers, save_answers
+from resperturb.audits.assess import Candidates, Settings, assess, check_shadow_count, share_correct
 from resperturb.audits.coins import memberships
 from resperturb.audits.result import RECORD, AuditResult, Model
 from resperturb.audits.source import source_digest
+from resperturb.data.canaries import Bools
+from resperturb.data.splits import Indices
 from resperturb.engine import Engine, Task, local_engine
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import held, read_json, write_json
@@ -225,8 +226,8 @@ def audit(
                 name=folder.name,
                 description="your own training",
                 records=int(target_members.sum()),
-                train_accuracy=accuracy(target, everybody),
-                test_accuracy=accuracy(target, ~everybody),
+                train_accuracy=share_correct(target, everybody),
+                test_accuracy=share_correct(target, ~everybody),
             ),
             guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
             caveats=(RECIPE,),

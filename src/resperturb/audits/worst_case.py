@@ -38,7 +38,6 @@ Answer = Callable[[Tensor], Tensor]
 # A private training from initial weights on images and labels; whatever is random in it must be new at every call,
 # and may follow from the number that it is given.
 Trainer = Callable[[Weights, Tensor, Tensor, int], Answer]
-Curve = Literal["gaussian", "any"]
 
 # The loss of the other records at which their gradients have vanished.
 _FITTED = 1e-4
@@ -63,7 +62,7 @@ class WorstCaseSettings:
     pilots: int = 5
     delta: float = 1e-5
     confidence: float = 0.95
-    curve: Curve = "gaussian"
+    curve: Literal["gaussian", "any"] = "gaussian"
     jobs: int | None = None
     engine: Engine = local
 

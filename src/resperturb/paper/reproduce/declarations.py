@@ -8,7 +8,7 @@ from typing import Literal
 
 from resperturb.errors import UsageError
 
-Kind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed", "budgets"]
+ExperimentKind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed", "budgets"]
 Size = Literal["table", "sweep", "choice"]
 AttackName = Literal["paper", "adaptive", "audit"]
 Metric = Literal["auc", "train_accuracy", "test_accuracy", "gap"]
@@ -122,7 +122,7 @@ class Experiment:
     id: str
     title: str
     place: str
-    kind: Kind
+    kind: ExperimentKind
     size: Size = "sweep"
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()

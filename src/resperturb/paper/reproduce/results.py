@@ -13,14 +13,14 @@ from pydantic import Discriminator, JsonValue, Tag
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
-from resperturb.paper.reproduce.declarations import BY_ID, Experiment, Kind, Printed, Topic
+from resperturb.paper.reproduce.declarations import BY_ID, Experiment, ExperimentKind, Printed, Topic
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.training import environment
 
 SCHEMA = 2
 NOT_COMPARED = "smoke test only: no comparison"
 
-Outcome = Literal["holds", "fails", "open", "seen once", "not measured", "not compared"]
+ClaimOutcome = Literal["holds", "fails", "open", "seen once", "not measured", "not compared"]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class ClaimFound:
     data: str
     lower: str
     higher: str
-    outcome: Outcome
+    outcome: ClaimOutcome
     topic: Topic | None = None
     preset: str | None = None
     reduced: bool = False
@@ -265,7 +265,7 @@ class Trained:
     """The result of an experiment whose rows are trained."""
 
     id: str
-    kind: Kind
+    kind: ExperimentKind
     made: tuple[Made, ...]
     rows: tuple[Row, ...]
     claims: tuple[ClaimFound, ...] = ()

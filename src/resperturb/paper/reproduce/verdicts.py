@@ -21,7 +21,15 @@ from dataclasses import replace
 
 from resperturb.paper.reproduce.declarations import Claim, Experiment, Printed
 from resperturb.paper.reproduce.presets import PRESETS
-from resperturb.paper.reproduce.results import NOT_COMPARED, ClaimFound, Outcome, Row, RowMetrics, Spread, Trained
+from resperturb.paper.reproduce.results import (
+    NOT_COMPARED,
+    ClaimFound,
+    ClaimOutcome,
+    Row,
+    RowMetrics,
+    Spread,
+    Trained,
+)
 
 TOLERANCE = 0.01
 WIDEST = 0.05
@@ -123,7 +131,7 @@ def verdict_on(claim: Claim, result: Trained) -> ClaimFound:
     return found
 
 
-def paired_difference(lower: Spread, higher: Spread) -> tuple[Outcome, int, float, tuple[float, float]]:
+def paired_difference(lower: Spread, higher: Spread) -> tuple[ClaimOutcome, int, float, tuple[float, float]]:
     """Compare two numbers over the seeds that both have: the outcome, the seeds, the difference, its 95% interval.
 
     >>> low, high = (Spread(m, 0.1, (m, m + 0.2), (0, 1)) for m in (0.5, 0.6))
@@ -141,7 +149,7 @@ def paired_difference(lower: Spread, higher: Spread) -> tuple[Outcome, int, floa
     differences = [higher.values[higher.seeds.index(seed)] - lower.values[lower.seeds.index(seed)] for seed in shared]
     difference = statistics.fmean(differences)
     reach = _quantile(len(shared) - 1) * statistics.stdev(differences) / math.sqrt(len(shared))
-    outcome: Outcome = "open" if abs(difference) <= reach else "holds" if difference > 0 else "fails"
+    outcome: ClaimOutcome = "open" if abs(difference) <= reach else "holds" if difference > 0 else "fails"
     return outcome, len(shared), difference, (difference - reach, difference + reach)
 
 
