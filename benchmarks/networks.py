@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from resperturb.paper.bench import RATIOS, Setting, run_bench, verdict
+from resperturb.paper.bench import RATIOS, Workload, run_bench, verdict
 
 WAYS = (
     "plain_eager",
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--save", type=Path, help="write the result here as JSON")
     given = parser.parse_args(arguments)
-    settings = [Setting(name, batch, size, threads=os.cpu_count() or 1, ways=WAYS) for name, size, batch in NETWORKS]
+    settings = [Workload(name, batch, size, threads=os.cpu_count() or 1, ways=WAYS) for name, size, batch in NETWORKS]
     result = run_bench(settings, rounds=given.rounds, minutes=given.minutes, growth=False, on_update=print)
     if given.save is not None:
         given.save.write_text(json.dumps(result, indent=2) + "\n")

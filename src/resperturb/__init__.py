@@ -29,23 +29,8 @@ try:
 except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "unknown"
 
-_WHERE = {
-    "Additive": "resperturb.perturbation",
-    "AuditResult": "resperturb.audits",
-    "Multiplicative": "resperturb.perturbation",
-    "Strategy": "resperturb.perturbation",
-    "audit": "resperturb.audits",
-    "audit_predictions": "resperturb.audits",
-    "junctions": "resperturb.perturbation",
-    "load": "resperturb.perturbation",
-    "noise_off": "resperturb.perturbation",
-    "perturb": "resperturb.perturbation",
-    "save": "resperturb.perturbation",
-    "seeded_predictions": "resperturb.perturbation",
-    "strategy_of": "resperturb.perturbation",
-    "verify_noise": "resperturb.perturbation",
-}
 _SUBPACKAGES = ("attacks", "auditing", "audits", "data", "engine", "models", "privacy", "report", "training")
+_OF_AUDITS = ("AuditResult", "audit", "audit_predictions")  # all other names are of resperturb.perturbation
 
 __all__ = [
     "Additive",
@@ -78,11 +63,13 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name in _WHERE:
-            return getattr(importlib.import_module(_WHERE[name]), name)
+        if name not in __all__:
+            raise AttributeError(f"module 'resperturb' has no attribute {name!r}")
         if name in _SUBPACKAGES:
             return importlib.import_module(f"resperturb.{name}")
-        raise AttributeError(f"module 'resperturb' has no attribute {name!r}")
+        return getattr(
+            importlib.import_module(f"resperturb.{'audits' if name in _OF_AUDITS else 'perturbation'}"), name
+        )
 
 
 def __dir__() -> list[str]:

@@ -55,7 +55,7 @@ def test_every_method_is_used_and_every_view_is_attacked() -> None:
     attacks = attacks_on(seen, shadows=16)
     assert {attack.name for attack in attacks} == set(ATTACKS)
     assert {attack.view for attack in attacks} == set(seen)
-    assert len({attack.key for attack in attacks}) == len(attacks)
+    assert len({(attack.name, attack.view) for attack in attacks}) == len(attacks)
     without = attacks_on(seen, shadows=0)
     assert {attack.name for attack in without} == {name for name in ATTACKS if not ATTACKS[name].shadows}
 

@@ -9,7 +9,7 @@ import pytest
 from resperturb.auditing.result import LowerBound
 from resperturb.audits.assess import Candidates, Settings, _tested
 from resperturb.audits.bounds import TOO_FEW, Design, paired, per_group
-from resperturb.audits.result import compare
+from resperturb.audits.result import verdict_of
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.length import training_length
@@ -157,7 +157,7 @@ def test_coins_can_be_read_as_a_cut_where_a_guarantee_is_for_swaps() -> None:
 
 
 def test_the_words() -> None:
-    assert compare(upper=1.0, lower=1.01) == "refuted"
-    assert compare(upper=1.0, lower=0.5) == "consistent"
-    assert compare(upper=1000.0, lower=0.5) == "gap"
-    assert compare(upper=math.inf, lower=9.0) == "nothing proven"
+    assert verdict_of(upper=1.0, lower=1.01) == "refuted"
+    assert verdict_of(upper=1.0, lower=0.5) == "consistent"
+    assert verdict_of(upper=1000.0, lower=0.5) == "gap"
+    assert verdict_of(upper=math.inf, lower=9.0) == "nothing proven"

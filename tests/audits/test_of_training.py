@@ -392,19 +392,19 @@ def test_an_unguarded_script_is_audited_in_processes_killed_and_resumed(tmp_path
     command = [sys.executable, str(path), str(tmp_path / "out")]
     begun = subprocess.Popen([*command, "1"], stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 240
-    while not list((tmp_path / "out").glob("models/*/done.json")):
+    while not list((tmp_path / "out").glob("models/*/answers.npz")):
         assert time.monotonic() < until
         time.sleep(0.1)
     os.killpg(begun.pid, signal.SIGKILL)
     begun.wait()
-    finished = {done.parent.name for done in (tmp_path / "out").glob("models/*/done.json")}
+    finished = {answers.parent.name for answers in (tmp_path / "out").glob("models/*/answers.npz")}
     assert finished
     assert len(finished) < 5
-    times = {name: (tmp_path / "out" / "models" / name / "done.json").stat().st_mtime_ns for name in finished}
+    times = {name: (tmp_path / "out" / "models" / name / "answers.npz").stat().st_mtime_ns for name in finished}
     done = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "True" in done.stdout
     assert "of 4 models" in done.stderr or "there already" in done.stderr
-    assert {n: (tmp_path / "out" / "models" / n / "done.json").stat().st_mtime_ns for n in finished} == times
+    assert {n: (tmp_path / "out" / "models" / n / "answers.npz").stat().st_mtime_ns for n in finished} == times
     page = (tmp_path / "out" / "report.html").read_text()
     assert "your own training" in page

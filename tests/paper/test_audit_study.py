@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from resperturb.paper import audit_study
-from resperturb.paper.audit_study import MATCHED, Variant, config, run_study, variants
+from resperturb.paper.audit_study import MATCHED, StudiedModel, config, run_study, variants
 from resperturb.paper.controls import CONTROLS, Control
 from resperturb.perturbation import Additive
 from resperturb.training.config import CanaryConfig
@@ -25,7 +25,7 @@ def test_a_small_study_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(audit_study, "EPOCHS", 4)
     monkeypatch.setattr(audit_study, "CANARIES", CanaryConfig(mislabelled=8, blank=4))
     monkeypatch.setattr(audit_study, "CONTROLS", (Control("no decay", (0.0,), lambda _, v: {"weight_decay": v}),))
-    monkeypatch.setattr(audit_study, "variants", lambda: [Variant(MATCHED, config(Additive(0.1)), (1, 2))])
+    monkeypatch.setattr(audit_study, "variants", lambda: [StudiedModel(MATCHED, config(Additive(0.1)), (1, 2))])
     said: list[str] = []
     found = run_study(tmp_path, jobs=1, shadows=4, say=said.append)
     assert [row["name"] for row in found["rows"]] == [MATCHED, "no decay 0"]

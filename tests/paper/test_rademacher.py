@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 
 from resperturb.errors import UsageError
-from resperturb.paper.rademacher import generalisation_gap, noise_ratio, rademacher, signed_sum
+from resperturb.paper.rademacher import generalisation_bound, noise_ratio, rademacher, signed_sum
 
 
 def enumerated(inputs, power):
@@ -91,7 +91,7 @@ def test_the_gap_is_the_textbook_bound_and_the_printed_one_multiplies_by_the_los
     slack = 3 * 3.0 * math.sqrt(math.log(2 / 0.1) / 8)
     assert row.gap == pytest.approx(2 * 2.0 * row.complexity + slack)
     assert row.gap_printed == pytest.approx(2 * 3.0 * 2.0 * row.complexity + slack)
-    assert generalisation_gap(0.0, 4, 2.0, 3.0, 0.1) == pytest.approx(slack)
+    assert generalisation_bound(0.0, 4, 2.0, 3.0, 0.1) == pytest.approx(slack)
 
 
 def test_the_verdict_is_vacuous_when_the_loss_bound_says_as_much():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import resperturb as rp
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import SEAL, sealed
-from resperturb.perturbation.perturb import describe, perturbed_junctions
+from resperturb.perturbation.perturb import perturbation_record, perturbed_junctions
 
 STRATEGY = rp.Additive(gamma=0.5, clip_radius=30.0)
 
@@ -123,7 +123,7 @@ def write_zip(path: Path) -> None:
 
 
 def rewrite_record(path: Path, **changes: object) -> None:
-    record = {**describe(rp.perturb(fresh(), STRATEGY)), **changes}
+    record = {**perturbation_record(rp.perturb(fresh(), STRATEGY)), **changes}
     save_file(load_file(path), path, {"resperturb": json.dumps(record)})
 
 
@@ -131,17 +131,17 @@ def drop_a_weight(path: Path) -> None:
     model = rp.perturb(fresh(), STRATEGY)
     tensors = load_file(path)
     del tensors["stem.weight"]
-    save_file(tensors, path, {"resperturb": json.dumps(describe(model))})
+    save_file(tensors, path, {"resperturb": json.dumps(perturbation_record(model))})
 
 
 def add_a_weight(path: Path) -> None:
     tensors = {**load_file(path), "foreign": torch.zeros(2)}
-    save_file(tensors, path, {"resperturb": json.dumps(describe(rp.perturb(fresh(), STRATEGY)))})
+    save_file(tensors, path, {"resperturb": json.dumps(perturbation_record(rp.perturb(fresh(), STRATEGY)))})
 
 
 def reshape_a_weight(path: Path) -> None:
     tensors = {**load_file(path), "head.bias": torch.zeros(99)}
-    save_file(tensors, path, {"resperturb": json.dumps(describe(rp.perturb(fresh(), STRATEGY)))})
+    save_file(tensors, path, {"resperturb": json.dumps(perturbation_record(rp.perturb(fresh(), STRATEGY)))})
 
 
 DAMAGES = {

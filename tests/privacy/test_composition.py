@@ -10,12 +10,12 @@ from resperturb.privacy.composition import compose, select_best
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.length import training_length
-from resperturb.privacy.multiplicative import Answers, multiplicative_guarantee
+from resperturb.privacy.multiplicative import NoisyQuery, multiplicative_guarantee
 
 RUN = training_length(steps=20, batch_size=50, records=1000)
 ADDITIVE = additive_guarantee(gamma=400, radius=30, length=training_length(epochs=4), delta=1e-5)
 DPSGD = dpsgd_guarantee(noise_multiplier=1.5, length=RUN, delta=1e-5)
-ANSWERS = multiplicative_guarantee(Answers(80, 40, 1, 0.5, 2, 3), delta=1e-5)
+ANSWERS = multiplicative_guarantee(NoisyQuery(80, 40, 1, 0.5, 2, 3), delta=1e-5)
 SWAP, ADD = dp_accounting.NeighboringRelation.REPLACE_ONE, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from resperturb.privacy import (
-    Answers,
+    NoisyQuery,
     additive_guarantee,
     compose,
     dpsgd_guarantee,
@@ -20,7 +20,7 @@ DPSGD = dpsgd_guarantee(noise_multiplier=1.5, length=RUN, delta=1e-5)
 VACUOUS = additive_guarantee(gamma=0.5, radius=30, length=training_length(epochs=100), delta=1e-5, blocks=3)
 BUDGETS = {
     "additive": VACUOUS,
-    "multiplicative": multiplicative_guarantee(Answers(8, 4, 1, 0.5, 2, 3), delta=1e-5, queries=10),
+    "multiplicative": multiplicative_guarantee(NoisyQuery(8, 4, 1, 0.5, 2, 3), delta=1e-5, queries=10),
     "dpsgd": DPSGD,
     "composition": compose([DPSGD, DPSGD], delta=1e-5),
     "selection": select_best(DPSGD, mean_runs=10, delta=1e-5),

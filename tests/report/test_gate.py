@@ -14,7 +14,7 @@ from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.privacy import nothing_proven
 from resperturb.report.gate import Decision, decide
-from resperturb.report.policy import Evidence, Limits, Policy, default_policy, default_text, read_policy
+from resperturb.report.policy import Limits, Policy, RequiredEvidence, default_policy, default_text, read_policy
 
 NOTHING = nothing_proven("No guarantee was given for this training.")
 
@@ -32,9 +32,11 @@ def audited(seed: int, leak: float = 0.0, rows: int = 400, groups: int | None = 
 
 
 def policy(
-    evidence: Evidence | None = None, error_rate: float = 0.05, pass_by: Any = "upper limit", **limits: Any
+    evidence: RequiredEvidence | None = None, error_rate: float = 0.05, pass_by: Any = "upper limit", **limits: Any
 ) -> Policy:
-    return Policy(limits=Limits(**limits), evidence=evidence or Evidence(), error_rate=error_rate, pass_by=pass_by)
+    return Policy(
+        limits=Limits(**limits), evidence=evidence or RequiredEvidence(), error_rate=error_rate, pass_by=pass_by
+    )
 
 
 def gated(audit: AuditResult | None, wanted: Policy) -> Decision:
@@ -83,9 +85,9 @@ def test_too_few_candidates_are_no_pass() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (policy(auc=0.9, evidence=Evidence(shadows=16)), "asks for 16 shadow models, and the audit has none"),
-        (policy(auc=0.9, evidence=Evidence(records=1000)), "asks for 1000 records, and the audit has 400"),
-        (policy(auc=0.9, evidence=Evidence(fixed_attacks=99)), "asks for 99 fixed attacks"),
+        (policy(auc=0.9, evidence=RequiredEvidence(shadows=16)), "asks for 16 shadow models, and the audit has none"),
+        (policy(auc=0.9, evidence=RequiredEvidence(records=1000)), "asks for 1000 records, and the audit has 400"),
+        (policy(auc=0.9, evidence=RequiredEvidence(fixed_attacks=99)), "asks for 99 fixed attacks"),
         (policy(canary_auc=0.9), "there were no canaries"),
         (policy(most_exposed_auc=0.9), "only shadow models can tell"),
     ],
@@ -97,7 +99,7 @@ def test_what_was_not_tried_cannot_be_passed(wanted: Policy, said: str) -> None:
 
 
 def test_a_leak_counts_however_little_was_tried() -> None:
-    assert gated(audited(0, leak=3.0), policy(auc=0.6, evidence=Evidence(shadows=16))).exit_code == 1
+    assert gated(audited(0, leak=3.0), policy(auc=0.6, evidence=RequiredEvidence(shadows=16))).exit_code == 1
 
 
 def test_canaries_have_a_limit_of_their_own() -> None:

@@ -13,7 +13,7 @@ from resperturb.training import verify
 from resperturb.training.bound import write_bound_json
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
-from resperturb.training.verify import Check, sign_run, verify_run
+from resperturb.training.verify import IntegrityCheck, sign_run, verify_run
 from tests.conftest import tiny_config
 
 
@@ -40,11 +40,11 @@ def key(tmp_path: Path) -> Path:
     return tmp_path / "key"
 
 
-def outcomes(checks: list[Check]) -> dict[str, str]:
+def outcomes(checks: list[IntegrityCheck]) -> dict[str, str]:
     return {check.what: check.outcome for check in checks}
 
 
-def the_failure(checks: list[Check]) -> Check:
+def the_failure(checks: list[IntegrityCheck]) -> IntegrityCheck:
     [failed] = [check for check in checks if check.outcome == "failed"]
     return failed
 

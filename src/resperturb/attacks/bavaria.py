@@ -10,18 +10,16 @@ record, with very few LiRA with one variance for all.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, polygamma
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.moments import Moments
 from resperturb.attacks.registry import register_attack
-from resperturb.attacks.signals import View
+from resperturb.attacks.signals import Floats, View
 from resperturb.auditing.scores import Scores
 from resperturb.errors import UsageError
 
 BRANNVALL = "Brannvall 2026 (arXiv:2603.11799)"
-Floats = NDArray[np.float64]
 
 _LEAST_VARIANCE = 1e-6
 # Beyond so many degrees of freedom all records have the same variance.

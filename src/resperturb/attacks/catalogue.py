@@ -26,15 +26,6 @@ class PlannedAttack:
     bounding: bool = False
 
     @property
-    def key(self) -> str:
-        """A name for files.
-
-        >>> PlannedAttack("loss", View("noise on", 4)).key
-        'loss-noise-on-4-draws-mean-logit'
-        """
-        return "-".join([self.name, *str(self.view).replace(",", "").split()])
-
-    @property
     def published(self) -> Attack:
         """The attack by its registration."""
         return ATTACKS[self.name]

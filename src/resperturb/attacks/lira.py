@@ -10,18 +10,16 @@ offline one knows only models without the record: by the *tail*, how improbable 
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.moments import Moments
 from resperturb.attacks.registry import Score, register_attack
-from resperturb.attacks.signals import Combination, View
+from resperturb.attacks.signals import Combination, Floats, View
 from resperturb.errors import UsageError
 
 CARLINI = "Carlini et al. 2022 (arXiv:2112.03570)"
 
-Floats = NDArray[np.float64]
 Variance = Literal["record", "global"]
 Form = Literal["tail", "density"]
 

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from resperturb.attacks.evidence import ENTROPY_EDGES, Evidence
 from resperturb.attacks.registry import register_attack
-from resperturb.attacks.signals import View
+from resperturb.attacks.signals import Floats, View
 from resperturb.auditing.scores import Scores
 
 SONG = "Song and Mittal 2021 (arXiv:2003.10595)"
-Floats = NDArray[np.float64]
 
 
 @register_attack("modified-entropy", SONG)

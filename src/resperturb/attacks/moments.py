@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from resperturb.attacks.signals import Floats
 
 
 @dataclass(frozen=True, eq=False)

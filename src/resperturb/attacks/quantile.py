@@ -7,16 +7,14 @@ their distance. What is known of a record here is its label and what shadow mode
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
-from resperturb.attacks.signals import View
+from resperturb.attacks.signals import Floats, View
 from resperturb.auditing.scores import Scores
 from resperturb.errors import UsageError
 
 BERTRAN = "Bertran et al. 2023 (arXiv:2307.03694)"
-Floats = NDArray[np.float64]
 
 MIDDLE, HIGH = 0.5, 0.9
 _LEAST_WIDTH = 1e-3

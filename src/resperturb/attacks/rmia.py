@@ -8,15 +8,13 @@ tuned on the shadow models, of which it is known what they were trained on.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import Score, register_attack
-from resperturb.attacks.signals import View
+from resperturb.attacks.signals import Floats, View
 from resperturb.errors import UsageError
 
-Floats = NDArray[np.float64]
 ZARIFZADEH = "Zarifzadeh et al. 2024 (arXiv:2312.03262)"
 
 # What the paper's experiments use on CIFAR10, where there is nothing to tune it on.

@@ -9,9 +9,10 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv
 
 from resperturb.auditing.bounds import dp_epsilon, lower_bound
+from resperturb.auditing.ranks import Rates
 from resperturb.auditing.result import INDEPENDENT, SAME_POPULATION, LowerBound
 from resperturb.auditing.scores import check_probability, check_scores
-from resperturb.auditing.thresholds import Confusion, Given, MultiSplit, Rates, Split, search
+from resperturb.auditing.thresholds import Confusion, Given, MultiSplit, Split, search
 from resperturb.errors import UsageError
 
 UNIFORM = 1.0

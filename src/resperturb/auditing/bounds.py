@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from resperturb.auditing.intervals import upper_limit
-from resperturb.auditing.ranks import Curve, rank_tests, refuted_by_ranks
+from resperturb.auditing.ranks import Curve, Rates, rank_tests, refuted_by_ranks
 from resperturb.auditing.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, LowerBound
 from resperturb.auditing.scores import Scores, check_probability, check_scores
 from resperturb.auditing.thresholds import (
@@ -25,10 +25,9 @@ from resperturb.auditing.thresholds import (
     Confusion,
     Found,
     Ranks,
-    Rates,
     Thresholds,
-    describe,
     search,
+    selection_words,
 )
 from resperturb.errors import UsageError
 
@@ -166,7 +165,7 @@ def lower_bound(
         delta=delta,
         confidence=confidence,
         method=method,
-        selection=describe(thresholds) + too_few,
+        selection=selection_words(thresholds) + too_few,
         threshold=found.threshold,
         direction=found.direction,
         counts=found.counts,

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resperturb.auditing.intervals import upper_limit
+from resperturb.auditing.ranks import Rates
 from resperturb.auditing.scores import Scores, check_probability
 from resperturb.errors import UsageError
 
-Rates = NDArray[np.float64]
 # From upper limits of the false positive and false negative rates: a bound by accepting, a bound by rejecting.
 Bound = Callable[[Rates, Rates], tuple[Rates, Rates]]
 
@@ -115,10 +115,10 @@ class Found(NamedTuple):
 AtThreshold = Callable[[Confusion, float, tuple[str, ...]], tuple[float, str | None]]
 
 
-def describe(strategy: Thresholds) -> str:
+def selection_words(strategy: Thresholds) -> str:
     """Say in words how the threshold was chosen.
 
-    >>> describe(Split(fraction=0.5, seed=3))
+    >>> selection_words(Split(fraction=0.5, seed=3))
     'threshold chosen on a random 50% of the scores (seed 3), bound computed on the rest'
     """
     match strategy:

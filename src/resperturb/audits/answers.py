@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_from, signals_of
+from resperturb.data.splits import Indices
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.ensemble import Ensemble
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
 from resperturb.training.bound import read_bound_arrays, write_bound_arrays
 
-Indices = NDArray[np.int64]
 Predict = Callable[[Indices], Any]
 Loader = Callable[[Indices], Iterable[Any]]
 Trained = Predict | tuple[nn.Module, Loader]

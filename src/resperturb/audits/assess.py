@@ -15,7 +15,7 @@ from resperturb.attacks.signals import Query
 from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.bounds import Bools, Design, Neighbours, per_group
+from resperturb.audits.bounds import Design, Neighbours, per_group
 from resperturb.audits.result import (
     CANARIES,
     GROUP,
@@ -28,6 +28,7 @@ from resperturb.audits.result import (
     Shadows,
     keep_attack,
 )
+from resperturb.data.canaries import Bools
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy import Guarantee, nothing_proven
 
@@ -164,7 +165,7 @@ def assess(
     if shadow_count:
         statistics = ShadowStatistics.empty(seen, len(candidates) + candidates.population)
         for answers, trained_on in shadows:
-            accuracies.append(accuracy(answers, ~trained_on))
+            accuracies.append(share_correct(answers, ~trained_on))
             check_learned(model.test_accuracy, accuracies[-1], int((~trained_on).sum()), candidates, len(accuracies))
             statistics.add(answers, trained_on)
     evidence = Evidence(target, statistics, len(candidates))
@@ -209,7 +210,7 @@ def assess(
     )
 
 
-def accuracy(answers: Answers, who: Bools) -> float:
+def share_correct(answers: Answers, who: Bools) -> float:
     """The share of right predictions over some rows, by one draw of the model as it is served."""
     first = next(iter(answers.values()))
     return float(first.correct[who, 0].mean()) if who.any() else float("nan")

@@ -26,9 +26,9 @@ from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores
 from resperturb.auditing.thresholds import Confusion
 from resperturb.audits.result import AttackScores
+from resperturb.data.canaries import Bools
 
 Neighbours = Literal["add_remove", "swap"]
-Bools = NDArray[np.bool_]
 
 ASSUMED = {
     ("add_remove", "record"): "Each candidate was put in by its own fair coin; the bound is for adding or removing a "

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.data.canaries import fair_coins
-
-Bools = NDArray[np.bool_]
+from resperturb.data.canaries import Bools, fair_coins
 
 
 def memberships(count: int, shadows: int, seed: int, groups: NDArray[Any] | None = None) -> tuple[Bools, Bools]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query, signals_of
 from resperturb.audits.answers import LEAST_PROBABILITY, check_probabilities
-from resperturb.audits.assess import Candidates, Settings, accuracy, assess, check_shadow_count
+from resperturb.audits.assess import Candidates, Settings, assess, check_shadow_count, share_correct
 from resperturb.audits.of_training import check_columns, check_labels
 from resperturb.audits.result import AuditResult, Model
 from resperturb.errors import UsageError
@@ -104,8 +104,8 @@ def audit_predictions(
             name=name,
             description="given predictions",
             records=int(inside.sum()),
-            train_accuracy=accuracy(target, inside),
-            test_accuracy=accuracy(target, ~inside),
+            train_accuracy=share_correct(target, inside),
+            test_accuracy=share_correct(target, ~inside),
         ),
         guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
         caveats=(

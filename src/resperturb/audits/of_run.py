@@ -6,11 +6,11 @@ from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query
 from resperturb.audits.ask import answers_of, queries_of
 from resperturb.audits.assess import Settings, assess, check_shadow_count
-from resperturb.audits.bounds import Bools
 from resperturb.audits.candidates import CandidateImages, candidate_images
 from resperturb.audits.result import AttackResult, AuditResult, Model
 from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
 from resperturb.audits.shadows import learned_draws, train_shadows
+from resperturb.data.canaries import Bools
 from resperturb.engine import Engine, local_engine, train_many
 from resperturb.errors import UsageError
 from resperturb.training.config import TrainConfig

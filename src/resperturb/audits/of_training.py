@@ -16,23 +16,23 @@ from torch import nn
 
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query
-from resperturb.audits.answers import AGAIN, Indices, Trained, ask, read_answers, save_answers
-from resperturb.audits.assess import Candidates, Settings, accuracy, assess, check_shadow_count
-from resperturb.audits.bounds import Bools
+from resperturb.audits.answers import Trained, ask, read_answers, save_answers
+from resperturb.audits.assess import Candidates, Settings, assess, check_shadow_count, share_correct
 from resperturb.audits.coins import memberships
 from resperturb.audits.result import RECORD, AuditResult, Model
 from resperturb.audits.source import source_digest
+from resperturb.data.canaries import Bools
+from resperturb.data.splits import Indices
 from resperturb.engine import Engine, Task, local_engine
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import held, read_json, write_json
 from resperturb.privacy import Guarantee, nothing_proven
 from resperturb.progress import Lines, duration
-from resperturb.training.bound import read_bound_json, write_bound_json
 from resperturb.training.run import environment
 
 TrainFunction = Callable[[Indices, int], Trained]
 
-PLAN_FILE = "plan.json"
+PLAN_FILE, ANSWERS_FILE = "plan.json", "answers.npz"
 # Records that no model is trained on, for RMIA to compare with: so many at most, and this share at most.
 MOST_POPULATION, POPULATION_SHARE = 200, 0.1
 SCHEMA = 2
@@ -75,7 +75,6 @@ class TrainingTask(Task):
 
     def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
         """Train and ask; the model itself is not kept."""
-        started = time.monotonic()
         trained = self.train(self.indices.copy(), self.seed)
         pair = isinstance(trained, tuple) and len(trained) == 2
         if not (pair or callable(trained)) or isinstance(trained, nn.Module):
@@ -85,21 +84,16 @@ class TrainingTask(Task):
                 f"function of row numbers to batches; it returned {type(trained).__name__}{alone}."
             )
         answers = ask(trained, self.rows, self.labels, self.draws, self.classes)
-        save_answers(folder / "answers.npz", answers, self.digests)
-        write_bound_json(folder / "done.json", Done(time.monotonic() - started), self.digests)
+        save_answers(folder / ANSWERS_FILE, answers, self.digests)
 
     def results(self) -> tuple[str, ...]:
-        """The answers, then the mark that they are complete."""
-        return ("answers.npz", "done.json")
+        """The answers, which are written whole or not at all."""
+        return (ANSWERS_FILE,)
 
     @property
     def finished(self) -> bool:
-        """Whether its answers are there."""
-        path = self.folder / "done.json"
-        if not path.exists():
-            return False
-        read_bound_json(Done, path, self.digests, AGAIN)
-        return True
+        """Whether its answers are there; what is there must be of this audit."""
+        return (self.folder / ANSWERS_FILE).exists() and bool(self.answers())
 
     @property
     def digests(self) -> dict[str, str]:
@@ -108,14 +102,7 @@ class TrainingTask(Task):
 
     def answers(self) -> Answers:
         """Read its answers."""
-        return read_answers(self.folder / "answers.npz", len(self.rows), self.digests)
-
-
-@dataclass(frozen=True)
-class Done:
-    """How long a model took to train and ask."""
-
-    seconds: float
+        return read_answers(self.folder / ANSWERS_FILE, len(self.rows), self.digests)
 
 
 def audit(
@@ -206,7 +193,8 @@ def audit(
         _run(tasks, engine, jobs, Lines("resperturb", (lambda line: None) if quiet else None, unit="models"))
         answers = (task.answers() for task in tasks)
         target = next(answers)
-        everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
+        # Nobody of the population is in any model.
+        in_target, *in_shadows = np.pad([target_members, *shadow_members], ((0, 0), (0, len(rows.population))))
         _check_not_the_same(tasks)
         audited = assess(
             Candidates(
@@ -217,7 +205,7 @@ def audit(
                 population=len(rows.population),
             ),
             target,
-            zip(answers, _with_population(shadow_members, len(rows.population)), strict=True),
+            zip(answers, in_shadows, strict=True),
             shadows,
             queries=[Query(access, signals.averages) for access, signals in target.items()],
             settings=settings,
@@ -225,8 +213,8 @@ def audit(
                 name=folder.name,
                 description="your own training",
                 records=int(target_members.sum()),
-                train_accuracy=accuracy(target, everybody),
-                test_accuracy=accuracy(target, ~everybody),
+                train_accuracy=share_correct(target, in_target),
+                test_accuracy=share_correct(target, ~in_target),
             ),
             guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
             caveats=(RECIPE,),
@@ -395,15 +383,13 @@ def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progre
 
     if todo[0] is tasks[0] and len(todo) > 1:
         # The target first: it shows whether the function can be used, and how long the others will take.
+        started = time.monotonic()
         engine(todo[:1], 1, tell)
-        seconds = read_json(Done, todo[0].folder / "done.json").seconds
-        progress.say(f"the target took {duration(seconds)}; the {len(todo) - 1} shadow models follow.")
+        progress.say(
+            f"the target took {duration(time.monotonic() - started)}; the {len(todo) - 1} shadow models follow."
+        )
     progress.step(done, len(todo))
     engine(todo[done:], jobs, tell)
-
-
-def _with_population(members: Bools, population: int) -> Bools:
-    return np.concatenate([members, np.zeros((len(members), population), dtype=bool)], axis=1)
 
 
 def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:

@@ -13,7 +13,7 @@ from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import jagielski
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.result import Verdict, compare
+from resperturb.audits.result import Verdict, verdict_of
 from resperturb.audits.shadow import shadow_folder
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import Kind
@@ -119,7 +119,7 @@ def poison_audit(
     data = configs[0].data
     poison = load_inputs(data).poison(data.part)  # the same for all, and dear to make from large images
     scores = np.array([poison_score(run, poison) for run in runs])
-    found = describe(target, settings, scores[::2], scores[1::2])
+    found = poison_result(target, settings, scores[::2], scores[1::2])
     write_bound_json(target.path / "poison.json", found, target.digests)
     return found
 
@@ -133,7 +133,7 @@ def poison_score(run: Run, poison: ImageSet) -> float:
     return float(label_confidence(logits.double(), poison.labels)[0])
 
 
-def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Scores) -> PoisonAudit:
+def poison_result(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Scores) -> PoisonAudit:
     """Bound epsilon by the scores of models with and without poison, beside what is proven."""
     bound = _bound(poisoned, clean, settings)
     # The data sets differ by records that were added, which only the guarantee of DP-SGD is about.
@@ -152,7 +152,7 @@ def describe(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Sco
         epsilon_lower=bound,
         most_that_could_be_shown=most(settings),
         guarantee=upper if comparable else None,
-        verdict=compare(upper.claimed_epsilon, bound.epsilon) if comparable else "nothing proven",
+        verdict=verdict_of(upper.claimed_epsilon, bound.epsilon) if comparable else "nothing proven",
     )
 
 

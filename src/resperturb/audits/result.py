@@ -177,7 +177,7 @@ class AuditResult:
 
         ``refuted`` is itself a statement at the audit's confidence: a true guarantee is refuted at most that rarely.
         """
-        return compare(self.tested_guarantee.claimed_epsilon, self.epsilon_lower.epsilon)
+        return verdict_of(self.tested_guarantee.claimed_epsilon, self.epsilon_lower.epsilon)
 
     @property
     def verdict_sentence(self) -> str:
@@ -240,10 +240,10 @@ class AuditResult:
         return write_audit_report(self, Path(path))
 
 
-def compare(upper: float, lower: float) -> Verdict:
+def verdict_of(upper: float, lower: float) -> Verdict:
     """Say how a measured lower bound stands to a proven upper bound.
 
-    >>> compare(8.0, 1.5), compare(1.0, 1.5), compare(2.0, 1.5), compare(math.inf, 1.5)
+    >>> verdict_of(8.0, 1.5), verdict_of(1.0, 1.5), verdict_of(2.0, 1.5), verdict_of(math.inf, 1.5)
     ('gap', 'refuted', 'consistent', 'nothing proven')
     """
     if upper == math.inf:

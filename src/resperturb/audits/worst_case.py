@@ -26,7 +26,7 @@ from resperturb.attacks.signals import label_confidence
 from resperturb.auditing.bounds import clopper_pearson, gdp
 from resperturb.auditing.result import LowerBound
 from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.result import Verdict, compare
+from resperturb.audits.result import Verdict, verdict_of
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Task
 from resperturb.errors import ResperturbError, UsageError
@@ -38,7 +38,6 @@ Answer = Callable[[Tensor], Tensor]
 # A private training from initial weights on images and labels; whatever is random in it must be new at every call,
 # and may follow from the number that it is given.
 Trainer = Callable[[Weights, Tensor, Tensor, int], Answer]
-Curve = Literal["gaussian", "any"]
 
 # The loss of the other records at which their gradients have vanished.
 _FITTED = 1e-4
@@ -63,7 +62,7 @@ class WorstCaseSettings:
     pilots: int = 5
     delta: float = 1e-5
     confidence: float = 0.95
-    curve: Curve = "gaussian"
+    curve: Literal["gaussian", "any"] = "gaussian"
     jobs: int | None = None
     engine: Engine = local
 
@@ -86,7 +85,7 @@ class WorstCase:
     @property
     def verdict(self) -> Verdict:
         """How what is shown stands to what is claimed; true claims are refuted with 1 - confidence at most."""
-        return compare(self.claimed, self.bound.epsilon)
+        return verdict_of(self.claimed, self.bound.epsilon)
 
     @property
     def words(self) -> str:

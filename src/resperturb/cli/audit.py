@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from resperturb.auditing.attack_metrics import AttackMetrics
     from resperturb.audits import AttackResult, AuditResult
-    from resperturb.engine import Engine
 
 HELP = """
 Attack a model as hard as is known how, and set what that shows beside what is proven.
@@ -69,79 +68,32 @@ def audit(
 
     if (run is None) == (training is None):
         raise UsageError("give either the folder of a run, or --training MODULE:FUNCTION with --out.")
-    where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
-    count, numbers = 0 if one_run else shadows, _numbers(draws)
+    settings: Any = {
+        "shadows": 0 if one_run else shadows,
+        "draws": _numbers(draws),
+        "jobs": jobs,
+        "engine": engine_of(engine, ray_address, ray_cpus, ray_gpus),
+        "delta": delta,
+        "confidence": confidence,
+    }
     if training is not None:
         if out is None:
             raise UsageError("--training needs --out, a folder that keeps the audit.")
-        found = _audit_training(training, out, count, numbers, seed, jobs, where, delta, confidence)
+        from resperturb.audits import audit as audit_training
+
+        found = audit_training(**_setup(training), out=out, seed=seed, **settings)
     else:
         assert run is not None
         if out is not None:
             raise UsageError("--out is for --training; the audit of a run is kept in the run.")
-        found = _audit_run(run, count, numbers, jobs, where, delta, confidence)
+        from resperturb.audits import audit_run
+        from resperturb.cli.progress import stage_progress
+        from resperturb.training.run import open_run
+
+        opened = open_run(run)
+        with stage_progress("audit") as on_stage:
+            found = audit_run(opened, on_stage=on_stage, **settings)
     emit(found.to_dict(), as_json, lambda console: show(console, found, verbose))
-
-
-def _audit_run(
-    path: Path,
-    shadows: int,
-    draws: tuple[int, ...],
-    jobs: int | None,
-    engine: "Engine",
-    delta: float,
-    confidence: float,
-) -> "AuditResult":
-    from resperturb.audits import audit_run
-    from resperturb.cli.progress import stage_progress
-    from resperturb.training.run import open_run
-
-    run = open_run(path)
-    with stage_progress("audit") as on_stage:
-        return audit_run(
-            run,
-            shadows=shadows,
-            draws=draws,
-            delta=delta,
-            confidence=confidence,
-            jobs=jobs,
-            engine=engine,
-            on_stage=on_stage,
-        )
-
-
-def _audit_training(
-    name: str,
-    out: Path,
-    shadows: int,
-    draws: tuple[int, ...],
-    seed: int,
-    jobs: int | None,
-    engine: "Engine",
-    delta: float,
-    confidence: float,
-) -> "AuditResult":
-    from resperturb.audits import audit as audit_training
-    from resperturb.errors import UsageError
-
-    given = _setup(name)
-    known = {"train", "labels", "groups", "kinds", "guarantee", "population"}
-    if not {"train", "labels"} <= given.keys() <= known:
-        raise UsageError(
-            f"{name}() must return a dictionary with 'train' and 'labels', and at most "
-            f"{', '.join(sorted(known - {'train', 'labels'}))}; its keys are {', '.join(map(repr, sorted(given)))}."
-        )
-    return audit_training(
-        **given,
-        shadows=shadows,
-        draws=draws,
-        out=out,
-        seed=seed,
-        jobs=jobs,
-        engine=engine,
-        delta=delta,
-        confidence=confidence,
-    )
 
 
 def _setup(name: str) -> dict[str, Any]:
@@ -154,6 +106,12 @@ def _setup(name: str) -> dict[str, Any]:
     found = users_function(module, function, "--training")()
     if not isinstance(found, dict):
         raise UsageError(f"{name}() must return a dictionary, not {type(found).__name__}.")
+    known = {"train", "labels", "groups", "kinds", "guarantee", "population"}
+    if not {"train", "labels"} <= found.keys() <= known:
+        raise UsageError(
+            f"{name}() must return a dictionary with 'train' and 'labels', and at most "
+            f"{', '.join(sorted(known - {'train', 'labels'}))}; its keys are {', '.join(map(repr, sorted(found)))}."
+        )
     return found
 
 

@@ -106,13 +106,13 @@ def budget_multiplicative(
     Example: `resperturb budget multiplicative --gamma 8 --output-std 4 --bound 1 --floor 0.5 --weight-norm 2
     --blocks 3 --queries 10`
     """
-    from resperturb.privacy.multiplicative import Answers, multiplicative_guarantee, queries_afforded
+    from resperturb.privacy.multiplicative import NoisyQuery, multiplicative_guarantee, queries_afforded
 
-    answers = Answers(gamma, output_std, bound, floor, weight_norm, blocks)
-    budget = multiplicative_guarantee(answers, delta=delta, queries=queries)
+    query = NoisyQuery(gamma, output_std, bound, floor, weight_norm, blocks)
+    budget = multiplicative_guarantee(query, delta=delta, queries=queries)
     payload, after = _flat(budget), []
     if limit is not None:
-        afforded = queries_afforded(answers, limit, delta)
+        afforded = queries_afforded(query, limit, delta)
         payload |= {"limit": limit, "queries_afforded": afforded}
         after = [f"Queries that epsilon {limit:g} affords, to all users together and for ever: {afforded}"]
     emit(payload, as_json, lambda console: _show(console, budget, next_steps=after))
@@ -216,7 +216,7 @@ def calibrate_multiplicative(
         "output_std_theorem": output_std_theorem,
     }
     noise = [
-        f"Needed: gamma {budget.answers.gamma:.6g} and output noise {budget.answers.output_std:.6g}.",
+        f"Needed: gamma {budget.query.gamma:.6g} and output noise {budget.query.output_std:.6g}.",
         f"Theorem 2, as printed and for one query, would ask for gamma {gamma_theorem:.6g} and output noise "
         f"{output_std_theorem:.6g}; it leaves one of its {blocks + 1} noisy layers uncounted.",
     ]

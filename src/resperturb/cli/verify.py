@@ -9,7 +9,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.training.verify import Check
+    from resperturb.training.verify import IntegrityCheck
 
 HELP = """
 Check that the files of a run belong together and are as they were written, that no secret of the training is left,
@@ -49,23 +49,23 @@ def verify(
         raise typer.Exit(1)
 
 
-def _attacks(run: Path) -> "Check":
+def _attacks(run: Path) -> "IntegrityCheck":
     """Check that every attack that the audit made is still there: without one the model looks better."""
     from resperturb.errors import ResperturbError
     from resperturb.report.collect import open_models
-    from resperturb.training.verify import Check
+    from resperturb.training.verify import IntegrityCheck
 
     what = "attacks of audit.json"
     try:
         [model] = open_models([run])
         if model.audit is None:
-            return Check(what, "not checked", "the run was not audited.")
-        return Check(what, "ok", f"all {len(model.attacks)} that were kept are there.")
+            return IntegrityCheck(what, "not checked", "the run was not audited.")
+        return IntegrityCheck(what, "ok", f"all {len(model.attacks)} that were kept are there.")
     except ResperturbError as error:
-        return Check(what, "failed", str(error))
+        return IntegrityCheck(what, "failed", str(error))
 
 
-def _shown(checks: "list[Check]") -> Any:
+def _shown(checks: "list[IntegrityCheck]") -> Any:
     def show(console: Any) -> None:
         from rich.table import Table
 

@@ -38,7 +38,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAssumptions:
     """What was measured, on how much."""
 
     radius_largest: float
@@ -59,7 +59,7 @@ class Measured:
         return all(output.rejected <= 2 * SIGNIFICANCE for output in self.outputs)
 
 
-def measure_assumptions(run: Run, *, records: int = 64, draws: int = 100, seed: int = 0) -> Measured:
+def measure_assumptions(run: Run, *, records: int = 64, draws: int = 100, seed: int = 0) -> MeasuredAssumptions:
     """Measure a perturbed run: the radius over all of its training images, the rest on some of them."""
     model = run.load_model()
     if strategy_of(model) is None:
@@ -72,7 +72,7 @@ def measure_assumptions(run: Run, *, records: int = 64, draws: int = 100, seed: 
     recorders = _record(model, seed)
     for draw in range(draws):
         predict(model, images[chosen], mean=run.config.mean, std=run.config.std, seed=seed + draw, batch_size=records)
-    return Measured(
+    return MeasuredAssumptions(
         radius_largest=float(norms.max()),
         radius_median=float(norms.median()),
         images=len(images),

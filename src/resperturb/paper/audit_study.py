@@ -30,7 +30,7 @@ MATCHED = "additive, gamma 0.5"
 
 
 @dataclass(frozen=True)
-class Variant:
+class StudiedModel:
     """A name, how it is trained, and how often its noise is drawn in attacks."""
 
     name: str
@@ -58,14 +58,14 @@ def _dpsgd_config() -> TrainConfig:
     return config(method=Dpsgd(noise_multiplier=1.0), seeded_noise=False, batch_size=100, lr=0.5)
 
 
-def variants() -> list[Variant]:
+def variants() -> list[StudiedModel]:
     """The models that are compared, controls aside."""
     return [
-        Variant("no noise", config()),
-        Variant(MATCHED, config(Additive(0.5)), (1, 4, 16, 64)),
-        Variant("additive, gamma 1", config(Additive(1.0)), (1, 16)),
-        Variant("multiplicative, gamma 1", config(Multiplicative(1.0)), (1, 16)),
-        Variant("DP-SGD, noise 1", _dpsgd_config()),
+        StudiedModel("no noise", config()),
+        StudiedModel(MATCHED, config(Additive(0.5)), (1, 4, 16, 64)),
+        StudiedModel("additive, gamma 1", config(Additive(1.0)), (1, 16)),
+        StudiedModel("multiplicative, gamma 1", config(Multiplicative(1.0)), (1, 16)),
+        StudiedModel("DP-SGD, noise 1", _dpsgd_config()),
     ]
 
 
@@ -86,7 +86,7 @@ def run_study(
         candidates = train_many(control.configs(config()), folder, jobs, engine=engine)
         best = at_equal_accuracy(candidates, accuracy)
         strength = control.strengths[candidates.index(best)]
-        chosen.append(Variant(f"{control.name} {strength:g}", best.config))
+        chosen.append(StudiedModel(f"{control.name} {strength:g}", best.config))
         runs.append(best)
     rows = []
     for variant, run in zip(chosen, runs, strict=True):
@@ -98,7 +98,7 @@ def run_study(
     return {"rows": rows}
 
 
-def _row(variant: Variant, run: Run, found: AuditResult) -> dict[str, Any]:
+def _row(variant: StudiedModel, run: Run, found: AuditResult) -> dict[str, Any]:
     """What the study keeps of an audit: the attacks that were fixed beforehand, and the axes of the noise."""
     attacks = [
         {

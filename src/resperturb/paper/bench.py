@@ -81,7 +81,7 @@ RATIOS: dict[str, Ratio] = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class Workload:
     """A network on batches of images, and how many it predicts. ``compiled`` allows ``torch.compile``.
 
     ``ways`` are the ways that are measured; left empty, all of them.
@@ -106,13 +106,13 @@ class Work:
     optimizer: torch.optim.Optimizer | None = None
 
 
-def _config(setting: Setting, **changes: Any) -> TrainConfig:
+def _config(setting: Workload, **changes: Any) -> TrainConfig:
     # As in a long training: 1000 epochs.
     values = {"model": setting.model, "batch_size": setting.batch_size, "epochs": 1000, **changes}
     return make_config(data={"spec": "random images"}, **values)
 
 
-def _images(setting: Setting, records: int) -> ImageSet:
+def _images(setting: Workload, records: int) -> ImageSet:
     generator = torch.Generator().manual_seed(0)
     size = (records, 3, setting.image_size, setting.image_size)
     return ImageSet(
@@ -124,7 +124,7 @@ def _images(setting: Setting, records: int) -> ImageSet:
     )
 
 
-def _by_hand(setting: Setting, kind: str, noise: Strategy | None = None) -> tuple[nn.Module, Tensor, Tensor]:
+def _by_hand(setting: Workload, kind: str, noise: Strategy | None = None) -> tuple[nn.Module, Tensor, Tensor]:
     """A network and its data as a person would write it: floats, normalised beforehand."""
     torch.manual_seed(0)
     model = build(setting.model, num_classes=CLASSES)
@@ -140,7 +140,7 @@ def _by_hand(setting: Setting, kind: str, noise: Strategy | None = None) -> tupl
     return model, floats, images.labels
 
 
-def _plain(setting: Setting, kind: str, noise: Strategy | None = None) -> Work:
+def _plain(setting: Workload, kind: str, noise: Strategy | None = None) -> Work:
     model, images, labels = _by_hand(setting, kind, noise)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
@@ -154,7 +154,7 @@ def _plain(setting: Setting, kind: str, noise: Strategy | None = None) -> Work:
     return Work(step, model, optimizer)
 
 
-def _plain_prediction(setting: Setting, kind: str) -> Work:
+def _plain_prediction(setting: Workload, kind: str) -> Work:
     model, images, _ = _by_hand(replace(setting, batch_size=setting.predicted), kind)
     model.eval()
     batches = torch.split(images[: setting.predicted], setting.batch_size)
@@ -167,16 +167,16 @@ def _plain_prediction(setting: Setting, kind: str) -> Work:
     return Work(step, model)
 
 
-def _noisy(setting: Setting, noise: Strategy) -> Work:
+def _noisy(setting: Workload, noise: Strategy) -> Work:
     return _plain(setting, "compiled" if setting.compiled else "channels_last", noise)
 
 
-def _trainer(setting: Setting, **changes: Any) -> Work:
+def _trainer(setting: Workload, **changes: Any) -> Work:
     config = _config(setting, **changes)
     return _taking(Steps(config, _images(setting, 4 * setting.batch_size), Execution("cpu", setting.compiled)))
 
 
-def _dpsgd(setting: Setting) -> Work:
+def _dpsgd(setting: Workload) -> Work:
     # As many records as in a batch: the Poisson samples are then all of them, and all of the same size.
     return _taking(
         DpsgdSteps(_config(setting, method="dpsgd"), _images(setting, setting.batch_size), Execution("cpu"))
@@ -194,7 +194,7 @@ def _taking(steps: Steps) -> Work:
     return Work(step, steps.model, steps.optimizer)
 
 
-def _opacus(setting: Setting) -> Work:
+def _opacus(setting: Workload) -> Work:
     """DP-SGD with nothing but Opacus, on batches of the size that our own has in memory at once."""
     from opacus.grad_sample import GradSampleModule
     from opacus.optimizers import DPOptimizer
@@ -224,7 +224,7 @@ def _opacus(setting: Setting) -> Work:
     return Work(step, model, optimizer)
 
 
-def _prediction(setting: Setting, **changes: Any) -> Work:
+def _prediction(setting: Workload, **changes: Any) -> Work:
     config = _config(setting, **changes)
     images = _images(setting, setting.predicted)
     model = build_model(config, images)
@@ -237,7 +237,7 @@ _ADDITIVE = {"perturbation": Additive(0.5)}
 _MULTIPLICATIVE = {"perturbation": Multiplicative(0.5)}
 
 # Each way by the name it has in the results, with a label for people.
-WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
+WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
     "plain_eager": ("by hand", lambda s: _plain(s, "eager")),
     "plain_channels_last": ("by hand, channels last", lambda s: _plain(s, "channels_last")),
     "plain_compiled": ("by hand, and compiled", lambda s: _plain(s, "compiled")),
@@ -263,10 +263,10 @@ WAYS: dict[str, tuple[str, Callable[[Setting], Work]]] = {
 }
 
 
-def ways_of(setting: Setting) -> list[str]:
+def ways_of(setting: Workload) -> list[str]:
     """Name the ways that a setting allows.
 
-    >>> "plain_compiled" in ways_of(Setting()), "plain_compiled" in ways_of(Setting(compiled=False))
+    >>> "plain_compiled" in ways_of(Workload()), "plain_compiled" in ways_of(Workload(compiled=False))
     (True, False)
     """
     wanted = setting.ways or tuple(WAYS)
@@ -274,7 +274,7 @@ def ways_of(setting: Setting) -> list[str]:
 
 
 def run_bench(
-    settings: Sequence[Setting],
+    settings: Sequence[Workload],
     *,
     rounds: int = 21,
     minutes: float = 10.0,
@@ -329,7 +329,7 @@ class Seconds(NamedTuple):
 
 
 def _measure_network(
-    setting: Setting, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
+    setting: Workload, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
 ) -> dict[str, Any]:
     times, peaks = measure(setting, rounds, seconds, memory, on_update)
     found: dict[str, Any] = {**asdict(setting), "rounds": len(next(iter(times.values())))}
@@ -352,7 +352,7 @@ def _measure_network(
 
 
 def measure(
-    setting: Setting, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
+    setting: Workload, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
 ) -> tuple[dict[str, list[Seconds]], dict[str, int]]:
     """Time the ways in turns, in another order every round.
 
@@ -504,7 +504,7 @@ GROWTH: dict[str, tuple[str, str, tuple[int, ...]]] = {
 }
 
 
-def growth_tables(setting: Setting, on_update: Callable[[str], None]) -> dict[str, Any]:
+def growth_tables(setting: Workload, on_update: Callable[[str], None]) -> dict[str, Any]:
     """Measure how time and memory of a step grow with what is made larger, without compiling.
 
     Returns:

@@ -167,8 +167,8 @@ def rademacher(
             ratio=ratio,
             complexity=complexity,
             standard_error=error,
-            gap=generalisation_gap(complexity, total.records, lipschitz, loss_bound, delta),
-            gap_printed=generalisation_gap(loss_bound * complexity, total.records, lipschitz, loss_bound, delta),
+            gap=generalisation_bound(complexity, total.records, lipschitz, loss_bound, delta),
+            gap_printed=generalisation_bound(loss_bound * complexity, total.records, lipschitz, loss_bound, delta),
         )
 
     return Rademacher(
@@ -235,12 +235,12 @@ def signed_sum(inputs: ArrayLike, power: float, *, draws: int = 1000, seed: int 
     return SignedSum(float(norms.mean()), float(norms.std(ddof=1) / math.sqrt(draws)), len(rows), draws)
 
 
-def generalisation_gap(
+def generalisation_bound(
     complexity: float, records: int, lipschitz: float = 1.0, loss_bound: float = 1.0, delta: float = 0.05
 ) -> float:
     """Return the bound on ``risk - empirical risk`` that holds with probability ``1 - delta``.
 
-    >>> round(generalisation_gap(0.01, 10000), 4)
+    >>> round(generalisation_bound(0.01, 10000), 4)
     0.0607
     """
     return 2 * lipschitz * complexity + 3 * loss_bound * math.sqrt(math.log(2 / delta) / (2 * records))

@@ -1,4 +1,4 @@
-"""Where shortcut and branch meet: the places of a network that the noise goes to.
+"""Where shortcut and branch meet: the additions of a network that the noise goes to.
 
 Blocks of this package end their sum with :func:`join`, and are known by that alone. In other people's networks the
 sums are found in the source of their methods (:mod:`resperturb.perturbation.sums`), and a module that is perturbed
@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from resperturb.errors import UsageError
 from resperturb.perturbation.sums import find_sums
-from resperturb.perturbation.sums.rewrite import Place, RewriteError, add_places, places_of
+from resperturb.perturbation.sums.rewrite import Addition, RewriteError, noisy_additions, replace_additions
 
 _SLOTS = "_junction_noise"
 _JOIN = "join"
@@ -38,14 +38,14 @@ class HasJunction(nn.Module):
 
 @dataclass
 class Slot:
-    """The noise at a junction, for blocks that :func:`join` (no place) or for a place in other people's methods.
+    """The noise at a junction, for blocks that :func:`join` or for an addition in other people's methods.
 
     ``label`` tells the junctions of one module apart, and ``live`` is whether the module came there when it was
     perturbed.
     """
 
     noise: JunctionNoise
-    place: Place | None
+    addition: Addition | None
     label: str = ""
     live: bool = True
 
@@ -66,7 +66,7 @@ class Junction:
     reason: str = ""
     problem: str = ""
     live: bool = True
-    place: Place | None = None
+    addition: Addition | None = None
     label: str = ""
 
     def __repr__(self) -> str:
@@ -78,12 +78,12 @@ class Junction:
     @property
     def key(self) -> str:
         """What the module asks for the noise of this junction with."""
-        return _JOIN if self.place is None else self.place.key
+        return _JOIN if self.addition is None else self.addition.key
 
     @property
     def noise(self) -> JunctionNoise | None:
         """What perturbs this junction, if anything does."""
-        slot = None if self.problem and self.place is None else _slot(self.module, self.key)
+        slot = None if self.problem and self.addition is None else _slot(self.module, self.key)
         return None if slot is None else slot.noise
 
     def set_noise(self, noise: JunctionNoise) -> None:
@@ -113,15 +113,15 @@ def set_noise(chosen: Sequence[Junction], noise: JunctionNoise) -> None:
         by_module.setdefault(id(junction.module), []).append(junction)
     for try_only in (True, False):
         for group in by_module.values():
-            places = [junction.place for junction in group if junction.place is not None]
-            if places:
+            additions = [junction.addition for junction in group if junction.addition is not None]
+            if additions:
                 try:
-                    add_places(group[0].module, places, junction_sum, try_only=try_only)
+                    replace_additions(group[0].module, additions, junction_sum, try_only=try_only)
                 except RewriteError as error:
-                    texts = ", ".join(repr(place.text) for place in places)
+                    texts = ", ".join(repr(addition.text) for addition in additions)
                     raise UsageError(f"cannot put noise on {texts}: {error}.") from error
     for junction in chosen:
-        slot = Slot(noise, junction.place, junction.label, junction.live)
+        slot = Slot(noise, junction.addition, junction.label, junction.live)
         setattr(junction.module, _SLOTS, {**getattr(junction.module, _SLOTS, {}), junction.key: slot})
         setattr(junction.module, "__prepare_scriptable__", refuse_scripting)  # noqa: B010
 
@@ -156,7 +156,7 @@ def junction_sum(
     the left one as before.
     """
     slot = _slot(module, key)
-    if slot is None or slot.place is None:
+    if slot is None or slot.addition is None:
         if alpha != 1:
             return left.add_(right, alpha=alpha) if in_place else torch.add(left, right, alpha=alpha)
         if in_place:
@@ -168,12 +168,12 @@ def junction_sum(
     total = left + right
     if not isinstance(total, Tensor | fx.Proxy) or (isinstance(total, Tensor) and not total.is_floating_point()):
         raise UsageError(
-            f"{slot.place.text!r} in {type(module).__name__} adds no floating-point tensors; name the junctions to "
-            "perturb with targets=[...]."
+            f"{slot.addition.text!r} in {type(module).__name__} adds no floating-point tensors; name the junctions "
+            "to perturb with targets=[...]."
         )
     if in_place and isinstance(total, Tensor) and total.dtype != left.dtype:
         total = total.to(left.dtype)
-    return slot.noise(total, left if slot.place.shortcut == "left" else right, module.training)
+    return slot.noise(total, left if slot.addition.shortcut == "left" else right, module.training)
 
 
 def _slot(module: nn.Module, key: str) -> Slot | None:
@@ -192,9 +192,9 @@ def slots_of(model: nn.Module) -> list[tuple[str, nn.Module, Slot]]:
 
 def is_reached(module: nn.Module, slot: Slot) -> bool:
     """Whether the code that asks for the noise of a slot is still the one that the module runs."""
-    if slot.place is None:
+    if slot.addition is None:
         return True
-    return slot.place in places_of(module) and not _shadowed(module, slot.place.method)
+    return slot.addition in noisy_additions(module) and not _shadowed(module, slot.addition.method)
 
 
 def _shadowed(module: nn.Module, method: str) -> bool:
@@ -233,9 +233,9 @@ def all_sums(model: nn.Module) -> list[Junction]:
             own = Junction("", module, module.has_shortcut, "join(...)", "its class says so by HasJunction")
             found.setdefault(id(module), []).append(("", own))
     for s in find_sums(model):
-        place = Place(s.owner, s.method, s.index, s.text, s.shortcut) if s.index is not None else None
-        problem = s.problem if place is not None else s.problem or "it cannot be replaced"
-        junction = Junction("", s.module, True, s.text, s.reason, problem, s.live, place)
+        addition = Addition(s.owner, s.method, s.index, s.text, s.shortcut) if s.index is not None else None
+        problem = s.problem if addition is not None else s.problem or "it cannot be replaced"
+        junction = Junction("", s.module, True, s.text, s.reason, problem, s.live, addition)
         found.setdefault(id(s.module), []).append((_largest(s.module, s.branch), junction))
     return [
         replace(junction, label=label, name=_name(names[id(module)], module, label))

@@ -95,7 +95,7 @@ def perturb(
     config: Any = getattr(inner, "config", None)
     if hasattr(config, "to_json_file"):  # transformers saves it beside the weights, and load() finds it there
         config = copy.copy(config)  # another model may have been made from it
-        config.resperturb = describe(inner)
+        config.resperturb = perturbation_record(inner)
         inner.config = config
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
@@ -135,7 +135,7 @@ def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junct
         return _targeted(live, [targets] if isinstance(targets, str) else list(targets))
     if unclear := [junction for junction in live if junction.problem]:
         understood = ", ".join(junction.name for junction in live if not junction.problem) or "none"
-        possible = [junction for junction in live if not junction.problem or junction.place is not None]
+        possible = [junction for junction in live if not junction.problem or junction.addition is not None]
         advice = "Say with targets=[...] which of all these are to be perturbed."
         if len(possible) < len(live):
             impossible = ", ".join(junction.name for junction in live if junction not in possible)
@@ -187,7 +187,7 @@ def _targeted(live: list[Junction], targets: list[Any]) -> list[Junction]:
         chosen.update({live.index(junction): junction for junction in matching})
     if not chosen:
         raise UsageError("targets is empty, so nothing would be perturbed; leave it out to perturb every junction.")
-    if impossible := [j for j in chosen.values() if j.problem and j.place is None]:
+    if impossible := [j for j in chosen.values() if j.problem and j.addition is None]:
         raise UsageError(f"these sums cannot be perturbed:\n{_listed(impossible)}")
     return [chosen[position] for position in sorted(chosen)]
 
@@ -202,7 +202,7 @@ def _check_shortcuts(strategy: Strategy, chosen: Sequence[Junction]) -> None:
             f"{strategy.name} noise is scaled by the shortcut's value, and this network has no skip connections; "
             "use Additive."
         )
-    if unclear := [j for j in chosen if j.place is not None and j.place.shortcut is None]:
+    if unclear := [j for j in chosen if j.addition is not None and j.addition.shortcut is None]:
         raise UsageError(
             f"{strategy.name} noise is scaled by the shortcut's value, and it is not clear which side of these sums "
             f"is the shortcut; use Additive, or leave them out of the targets:\n{_listed(unclear)}"
@@ -237,11 +237,11 @@ def perturbed_junctions(model: nn.Module) -> list[str]:
     return [name for name, _, slot in slots_of(model) if slot.live]
 
 
-def describe(model: nn.Module) -> dict[str, Any]:
+def perturbation_record(model: nn.Module) -> dict[str, Any]:
     """Describe what perturbs ``model``, and where, as plain data that is saved with the weights.
 
     >>> from resperturb import models
-    >>> describe(models.build("resnet8", num_classes=10))
+    >>> perturbation_record(models.build("resnet8", num_classes=10))
     {'schema': 1, 'strategy': {'name': 'none'}, 'junctions': []}
     """
     strategy = strategy_to_dict(strategy_of(model))

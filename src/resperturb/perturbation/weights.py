@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import SEAL, sealed, write_bytes
 from resperturb.perturbation.junctions import junctions
-from resperturb.perturbation.perturb import SCHEMA, describe, perturb, strategy_of, unwrapped
+from resperturb.perturbation.perturb import SCHEMA, perturb, perturbation_record, strategy_of, unwrapped
 from resperturb.perturbation.strategy import Strategy, strategy_from_dict
 
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
@@ -55,7 +55,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     model = unwrapped(model)
     _check_whole(model)
     # One key only: safetensors writes several in an order that changes, and equal models should give equal files.
-    metadata = {METADATA_KEY: json.dumps({**describe(model), "checksum": SEAL}, sort_keys=True)}
+    metadata = {METADATA_KEY: json.dumps({**perturbation_record(model), "checksum": SEAL}, sort_keys=True)}
     write_bytes(path, sealed(to_bytes(_tensors(model), metadata)))
 
 

@@ -12,7 +12,7 @@ from resperturb.privacy.gaussian import rdp_rho
 from resperturb.privacy.guarantee import WEAK_UP_TO, Assumption, Guarantee, nothing_proven
 from resperturb.privacy.length import TrainingLength, training_length
 from resperturb.privacy.multiplicative import (
-    Answers,
+    NoisyQuery,
     calibrate_multiplicative,
     multiplicative_guarantee,
     queries_afforded,
@@ -20,9 +20,9 @@ from resperturb.privacy.multiplicative import (
 
 __all__ = [
     "WEAK_UP_TO",
-    "Answers",
     "Assumption",
     "Guarantee",
+    "NoisyQuery",
     "TrainingLength",
     "additive_guarantee",
     "calibrate_additive",

@@ -17,8 +17,8 @@ from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, number
 
 
 @dataclass(frozen=True)
-class Answers:
-    """How noisy one answer is, in the letters of Theorem 2.
+class NoisyQuery:
+    """How noisy the answer to one query is, in the letters of Theorem 2.
 
     ``bound`` is B (the norm of a residual mapping), ``floor`` eta (the least magnitude the noise multiplies),
     ``weight_norm`` a (the norm of the last layer's weights), ``blocks`` M, ``output_std`` pi.
@@ -53,24 +53,24 @@ class Answers:
     def mu(self) -> float:
         """The Gaussian-DP parameter of one query: all blocks and the last layer.
 
-        >>> Answers(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3).mu
+        >>> NoisyQuery(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3).mu
         1.3228756555322954
         """
         return math.hypot(math.sqrt(self.blocks) * self.block_mu, self.output_mu)
 
 
-def theorem2(answers: Answers, delta: float) -> float:
+def theorem2(query: NoisyQuery, delta: float) -> float:
     """Return Theorem 2's epsilon of one query, as printed and at the best lambda.
 
     Its proof gives each layer a share of one in M, but there are M + 1 layers: where both conditions bind, the
     printed number is too small by that factor. Do not claim it.
 
-    >>> answers = Answers(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
-    >>> round(theorem2(answers, 1e-5), 3)
+    >>> query = NoisyQuery(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
+    >>> round(theorem2(query, 1e-5), 3)
     9.811
     """
-    worst = max(answers.block_mu, answers.output_mu)
-    return rdp_epsilon(answers.blocks * worst * worst / 2, delta)
+    worst = max(query.block_mu, query.output_mu)
+    return rdp_epsilon(query.blocks * worst * worst / 2, delta)
 
 
 def theorem2_noise(
@@ -90,24 +90,24 @@ def theorem2_noise(
     return bound / floor * scale, weight_norm * scale
 
 
-def queries_afforded(answers: Answers, epsilon: float, delta: float) -> float:
+def queries_afforded(query: NoisyQuery, epsilon: float, delta: float) -> float:
     """Count the queries that stay within ``(epsilon, delta)``.
 
     Args:
-        answers: The noise of the model and the bounds of its network.
+        query: The noise of the model and the bounds of its network.
         epsilon: The most that all answers together may cost.
         delta: Beside it.
 
     Returns:
         The number of draws, to all users together; infinite if an answer gives nothing away.
 
-    >>> answers = Answers(gamma=80, output_std=40, bound=1, floor=0.5, weight_norm=2, blocks=3)
-    >>> queries_afforded(answers, 8.0, 1e-5)
+    >>> query = NoisyQuery(gamma=80, output_std=40, bound=1, floor=0.5, weight_norm=2, blocks=3)
+    >>> queries_afforded(query, 8.0, 1e-5)
     158
     """
-    if answers.mu == 0:
+    if query.mu == 0:
         return math.inf
-    times = mu_for_budget(epsilon, delta) / answers.mu
+    times = mu_for_budget(epsilon, delta) / query.mu
     # A hair more, so that a budget calibrated for q queries affords q and not q - 1.
     queries = times * times * (1 + 1e-9)
     return math.floor(queries) if math.isfinite(queries) else math.inf
@@ -121,7 +121,7 @@ class MultiplicativeGuarantee(Guarantee):
     same by Renyi divergences. ``epsilon_theorem`` is Theorem 2 as printed, for one query.
     """
 
-    answers: Answers
+    query: NoisyQuery
     queries: int
     epsilon_rdp: float
     epsilon_theorem: float
@@ -138,67 +138,67 @@ class MultiplicativeGuarantee(Guarantee):
             "epsilon_rdp": self.epsilon_rdp,
             "epsilon_theorem": self.epsilon_theorem,
             "mu": 0.0 if self.ledger is None else self.ledger.mu,
-            "mu_per_query": self.answers.mu,
+            "mu_per_query": self.query.mu,
             "queries": self.queries,
-            "gamma": self.answers.gamma,
-            "output_std": self.answers.output_std,
-            "bound": self.answers.bound,
-            "floor": self.answers.floor,
-            "weight_norm": self.answers.weight_norm,
-            "blocks": self.answers.blocks,
+            "gamma": self.query.gamma,
+            "output_std": self.query.output_std,
+            "bound": self.query.bound,
+            "floor": self.query.floor,
+            "weight_norm": self.query.weight_norm,
+            "blocks": self.query.blocks,
         }
 
     def _notes(self) -> list[tuple[str, str]]:
         """Say where epsilon comes from, and what the paper's theorem would say."""
         many = "one query" if self.queries == 1 else f"{self.queries} queries"
         return [
-            ("", f"for {many}, exactly: {self.answers.blocks} blocks and the last layer composed."),
+            ("", f"for {many}, exactly: {self.query.blocks} blocks and the last layer composed."),
             ("by RDP", f"{number(self.epsilon_rdp)} for the same"),
             (
                 "Theorem 2",
                 f"{number(self.epsilon_theorem)} for one query, as the paper prints it; it leaves one of its "
-                f"{self.answers.blocks + 1} noisy layers uncounted: do not claim it.",
+                f"{self.query.blocks + 1} noisy layers uncounted: do not claim it.",
             ),
         ]
 
 
-def multiplicative_guarantee(answers: Answers, *, delta: float, queries: int = 1) -> MultiplicativeGuarantee:
+def multiplicative_guarantee(query: NoisyQuery, *, delta: float, queries: int = 1) -> MultiplicativeGuarantee:
     """Bound what ``queries`` answers give away about the training set.
 
     Args:
-        answers: The noise of the model and the bounds of its network.
+        query: The noise of the model and the bounds of its network.
         delta: At which epsilon is stated.
         queries: Draws of the noise that are answered in all.
 
     Returns:
         The guarantee, for what is answered and not for the weights.
 
-    >>> answers = Answers(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
-    >>> one, ten = (multiplicative_guarantee(answers, delta=1e-5, queries=q).epsilon for q in (1, 10))
+    >>> query = NoisyQuery(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
+    >>> one, ten = (multiplicative_guarantee(query, delta=1e-5, queries=q).epsilon for q in (1, 10))
     >>> round(one, 2), round(ten, 2)
     (6.07, 25.9)
     """
     between_0_and_1("delta", delta)
     queries = count("queries", queries)
-    ledger = Ledger("any", mu=math.sqrt(queries) * answers.mu)
+    ledger = Ledger("any", mu=math.sqrt(queries) * query.mu)
     exact = account(ledger, delta)
     return MultiplicativeGuarantee(
         mechanism="multiplicative",
-        setting=f"Multiplicative noise: gamma {answers.gamma:g} on features of magnitude at least {answers.floor:g}, "
-        f"{answers.output_std:g} on the output; {answers.blocks} blocks; queries: {queries}.",
+        setting=f"Multiplicative noise: gamma {query.gamma:g} on features of magnitude at least {query.floor:g}, "
+        f"{query.output_std:g} on the output; {query.blocks} blocks; queries: {queries}.",
         epsilon=exact.epsilon,
         delta=delta,
         max_tpr=exact.max_tpr,
         protects="everything about the training set, labels too, from someone who sees only these answers; not from "
         "anyone who holds the weights. A small epsilon means that the answers hardly depend on training at all.",
-        assumptions=_assumptions(answers, queries),
+        assumptions=_assumptions(query, queries),
         ledger=ledger,
         neighbours="any",
         compares=COMPARED["any"],
-        answers=answers,
+        query=query,
         queries=queries,
         epsilon_rdp=rdp_epsilon(ledger.mu * ledger.mu / 2, delta),
-        epsilon_theorem=theorem2(answers, delta),
+        epsilon_theorem=theorem2(query, delta),
     )
 
 
@@ -224,18 +224,18 @@ def calibrate_multiplicative(
         queries: Draws of the noise that are answered in all.
 
     Returns:
-        The guarantee; ``answers`` holds the noise.
+        The guarantee; ``query`` holds the noise.
 
     >>> budget = calibrate_multiplicative(
     ...     epsilon=8, delta=1e-5, bound=1, floor=0.5, weight_norm=2, blocks=3, queries=10)
-    >>> round(budget.answers.gamma, 2), round(budget.epsilon, 6)
+    >>> round(budget.query.gamma, 2), round(budget.epsilon, 6)
     (15.18, 8.0)
     """
     positive("bound", bound)
     positive("floor", floor)
     positive("weight norm", weight_norm)
     share = mu_for_budget(epsilon, delta) / math.sqrt(count("queries", queries) * (count("blocks", blocks) + 1))
-    answers = Answers(
+    query = NoisyQuery(
         gamma=2 * bound / (floor * share),
         output_std=2 * weight_norm / share,
         bound=bound,
@@ -243,19 +243,19 @@ def calibrate_multiplicative(
         weight_norm=weight_norm,
         blocks=blocks,
     )
-    return multiplicative_guarantee(answers, delta=delta, queries=queries)
+    return multiplicative_guarantee(query, delta=delta, queries=queries)
 
 
-def _assumptions(answers: Answers, queries: int) -> tuple[Assumption, ...]:
+def _assumptions(query: NoisyQuery, queries: int) -> tuple[Assumption, ...]:
     return (
         Assumption(
-            "assumed", f"Every residual mapping has norm at most {answers.bound:g} on every input anyone can send."
+            "assumed", f"Every residual mapping has norm at most {query.bound:g} on every input anyone can send."
         ),
-        Assumption("assumed", f"The last layer has no bias and weights of norm at most {answers.weight_norm:g}."),
+        Assumption("assumed", f"The last layer has no bias and weights of norm at most {query.weight_norm:g}."),
         Assumption(
             "assumed",
-            f"Block noise multiplies features of magnitude at least {answers.floor:g}, a feature of exactly 0 too; "
-            f"output noise has standard deviation {answers.output_std:g} times the norm of the last features.",
+            f"Block noise multiplies features of magnitude at least {query.floor:g}, a feature of exactly 0 too; "
+            f"output noise has standard deviation {query.output_std:g} times the norm of the last features.",
         ),
         Assumption(
             "assumed",

@@ -6,7 +6,7 @@ from typing import Any
 
 from resperturb.auditing.result import LowerBound
 from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
-from resperturb.report.charts import Chart, Numbers, shown
+from resperturb.report.charts import Chart, Table, shown
 from resperturb.report.collect import ReportedModel
 from resperturb.report.wording import measured_alike, not_comparable
 
@@ -91,7 +91,7 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         height=10 + 5 * len(rows),
-        numbers=Numbers(("run", "shown", "proven", "together"), tuple(map(_line, drawn))),
+        numbers=Table(("run", "shown", "proven", "together"), tuple(map(_line, drawn))),
     )
 
 

@@ -34,11 +34,11 @@ class Toggle:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """What a chart shows, as a table; the first column names the line."""
+class Table:
+    """A table: the first cell of a row names the row."""
 
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Chart:
     figure: dict[str, Any]
     toggles: tuple[Toggle, ...] = ()
     height: int = 26
-    numbers: Numbers | None = None
+    numbers: Table | None = None
 
 
 def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
@@ -150,7 +150,7 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
                 "yaxis": {"title": {"text": "accuracy"}, "tickformat": "~%"},
             },
         },
-        numbers=Numbers(("run", "epoch", "training accuracy", "test accuracy"), tuple(rows)),
+        numbers=Table(("run", "epoch", "training accuracy", "test accuracy"), tuple(rows)),
     )
 
 

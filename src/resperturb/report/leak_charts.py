@@ -6,7 +6,7 @@ from typing import Any
 from resperturb.auditing.attack_metrics import AttackMetrics
 from resperturb.audits import KeptAttack
 from resperturb.report import charts
-from resperturb.report.charts import Chart, Numbers, attacked, colour, interval, rounded, shown, symbol
+from resperturb.report.charts import Chart, Table, attacked, colour, interval, rounded, shown, symbol
 from resperturb.report.collect import ReportedModel
 from resperturb.report.wording import unequal, whom
 
@@ -124,7 +124,7 @@ def leakage_over_queries(runs: Sequence[ReportedModel]) -> Chart | None:
                 "shapes": [_coin_toss("y")],
             },
         },
-        numbers=Numbers(("run", "asked", "strongest attack", "AUC", "95%"), tuple(rows)),
+        numbers=Table(("run", "asked", "strongest attack", "AUC", "95%"), tuple(rows)),
     )
 
 
@@ -172,7 +172,7 @@ def leakage_over_gamma(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         height=34,
-        numbers=Numbers(("runs", "gamma", "AUC", "95%", "test accuracy"), tuple(rows)),
+        numbers=Table(("runs", "gamma", "AUC", "95%", "test accuracy"), tuple(rows)),
     )
 
 
@@ -241,7 +241,7 @@ def leakage_by_kind(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         height=24,
-        numbers=Numbers(("run", "candidates", "members", "non-members", "AUC", "95%"), tuple(rows)),
+        numbers=Table(("run", "candidates", "members", "non-members", "AUC", "95%"), tuple(rows)),
     )
 
 

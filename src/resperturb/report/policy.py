@@ -47,7 +47,7 @@ class Limits(_Part):
     delta_proven: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
-class Evidence(_Part):
+class RequiredEvidence(_Part):
     """The least that an audit must have tried."""
 
     shadows: Count = 0
@@ -64,7 +64,7 @@ class Policy(_Part):
     """
 
     limits: Limits
-    evidence: Evidence = Evidence()
+    evidence: RequiredEvidence = RequiredEvidence()
     error_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     pass_by: Literal["upper limit", "estimate"] = "upper limit"
 
@@ -72,7 +72,7 @@ class Policy(_Part):
     def words(self) -> str:
         """The limits and the least evidence, in a line.
 
-        >>> Policy(limits=Limits(auc=0.6), evidence=Evidence(shadows=16)).words
+        >>> Policy(limits=Limits(auc=0.6), evidence=RequiredEvidence(shadows=16)).words
         'at most: AUC 0.6; at least: 16 shadow models, 1 fixed attack'
         """
         limits = self.limits.model_dump(exclude_none=True, exclude={"delta_proven"})

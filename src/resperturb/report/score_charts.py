@@ -13,7 +13,7 @@ from resperturb.auditing.attack_metrics import TruePositiveRate, attack_metrics
 from resperturb.auditing.metrics import roc_curve, roc_points
 from resperturb.audits import KeptAttack
 from resperturb.report import charts
-from resperturb.report.charts import Chart, Numbers, Option, Toggle, attacked, colour, interval, rounded, shown
+from resperturb.report.charts import Chart, Option, Table, Toggle, attacked, colour, interval, rounded, shown
 from resperturb.report.collect import ReportedModel
 
 # More curves than this are neither legible nor small.
@@ -58,7 +58,7 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
     )
 
 
-def _rates_table(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> Numbers:
+def _rates_table(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> Table:
     """The curves of all attacks at a few false positive rates, and the intervals of the strongest."""
     headings = ("run", "attack", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES))
     rows = []
@@ -68,7 +68,7 @@ def _rates_table(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> Numb
             metrics = attack_metrics(scores.members, scores.nonmembers, rates=TABLE_RATES)
             cells = (_cell(metrics.at_fpr(rate), attack is run.worst) for rate in TABLE_RATES)
             rows.append((run.name, attack.name, *cells))
-    return Numbers(headings, tuple(rows))
+    return Table(headings, tuple(rows))
 
 
 def _cell(point: TruePositiveRate | None, with_interval: bool) -> str:
@@ -124,7 +124,7 @@ def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
                 "yaxis": {"title": {"text": "true positive rate"}, "tickformat": "~%", "rangemode": "tozero"},
             },
         },
-        numbers=Numbers(("run", "FPR, at most", "best attack", "TPR", "95%"), tuple(rows)),
+        numbers=Table(("run", "FPR, at most", "best attack", "TPR", "95%"), tuple(rows)),
     )
 
 
@@ -161,7 +161,7 @@ def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         _run_toggle(found, "score"),
-        numbers=Numbers(("run", "scores of", *(f"{100 * share:g}% below" for share in QUANTILES)), tuple(rows)),
+        numbers=Table(("run", "scores of", *(f"{100 * share:g}% below" for share in QUANTILES)), tuple(rows)),
     )
 
 
@@ -196,7 +196,7 @@ def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         _run_toggle(found, "threshold on the score"),
-        numbers=Numbers(("run", "threshold", "precision", "recall"), tuple(rows)),
+        numbers=Table(("run", "threshold", "precision", "recall"), tuple(rows)),
     )
 
 

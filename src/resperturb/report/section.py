@@ -5,15 +5,8 @@ from dataclasses import dataclass
 
 from resperturb.registry import Registry
 from resperturb.report.charts import Chart
+from resperturb.report.charts import Table as Table
 from resperturb.report.collect import ReportedModel
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: the first cell of a row names the row."""
-
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)

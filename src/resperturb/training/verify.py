@@ -26,7 +26,7 @@ SAME_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
-class Check:
+class IntegrityCheck:
     """Something that was looked at, and what was found."""
 
     what: str
@@ -38,7 +38,7 @@ class _UncheckedError(Exception):
     """There is nothing to check this against."""
 
 
-def verify_run(path: Path | str, *, with_data: bool = False, signer: Path | None = None) -> list[Check]:
+def verify_run(path: Path | str, *, with_data: bool = False, signer: Path | None = None) -> list[IntegrityCheck]:
     """Check everything about the finished run in a folder.
 
     Args:
@@ -70,7 +70,7 @@ def verify_run(path: Path | str, *, with_data: bool = False, signer: Path | None
     return checks
 
 
-def sign_run(path: Path | str, key: Path) -> list[Check]:
+def sign_run(path: Path | str, key: Path) -> list[IntegrityCheck]:
     """Verify the run in a folder and sign all of its files with a private key of OpenSSH.
 
     Args:
@@ -101,13 +101,13 @@ def sign_run(path: Path | str, key: Path) -> list[Check]:
     return checks
 
 
-def _check(what: str, look: Callable[[], str]) -> Check:
+def _check(what: str, look: Callable[[], str]) -> IntegrityCheck:
     try:
-        return Check(what, "ok", look())
+        return IntegrityCheck(what, "ok", look())
     except _UncheckedError as reason:
-        return Check(what, "not checked", str(reason))
+        return IntegrityCheck(what, "not checked", str(reason))
     except ResperturbError as error:
-        return Check(what, "failed", str(error))
+        return IntegrityCheck(what, "failed", str(error))
 
 
 def _result(run: Run) -> str:

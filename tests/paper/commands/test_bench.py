@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.models import build
-from resperturb.paper.bench import GROWTH, RATIOS, WAYS, Setting, growth_tables, peak_memory, ratios, run_bench
+from resperturb.paper.bench import GROWTH, RATIOS, WAYS, Workload, growth_tables, peak_memory, ratios, run_bench
 
 TINY = ["bench", "--quick", "--batch-size", "4", "--image-size", "8", "--threads", "1", "--no-memory"]
 
@@ -53,7 +53,7 @@ def test_plain_is_the_fastest_loop_by_hand() -> None:
 
 def test_ways_that_are_left_out_are_not_put_in_relation() -> None:
     ways = ("plain_eager", "additive_by_hand")
-    setting = Setting(batch_size=2, image_size=8, compiled=False, ways=ways)
+    setting = Workload(batch_size=2, image_size=8, compiled=False, ways=ways)
     result = run_bench([setting], rounds=1, minutes=0, memory=False, growth=False)
     [network] = result["networks"]
     assert tuple(network["milliseconds"]) == ways
@@ -61,7 +61,7 @@ def test_ways_that_are_left_out_are_not_put_in_relation() -> None:
 
 
 def test_memory_is_that_of_the_tensors_alive_at_once() -> None:
-    small, large = (peak_memory(WAYS["additive"][1](Setting(batch_size=n, compiled=False))) for n in (8, 64))
+    small, large = (peak_memory(WAYS["additive"][1](Workload(batch_size=n, compiled=False))) for n in (8, 64))
     # Activations of 32x32 images: the maps of the first stage alone are 64 KB an image each.
     assert large - small > 56 * 5 * 65536
 
@@ -69,7 +69,7 @@ def test_memory_is_that_of_the_tensors_alive_at_once() -> None:
 def test_intervals_contain_the_ratio_and_rounds_keep_to_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resperturb.paper.bench.MOST_STEPS", 1)
     monkeypatch.setattr("resperturb.paper.bench.FEWEST_STEPS", 1)
-    setting = Setting(batch_size=2, image_size=8, compiled=False, predicted=2)
+    setting = Workload(batch_size=2, image_size=8, compiled=False, predicted=2)
     result = run_bench([setting], rounds=50, minutes=0, memory=False, growth=False)
     [network] = result["networks"]
     assert network["rounds"] == 6
@@ -84,7 +84,7 @@ def test_growth_has_a_slope_for_everything(monkeypatch: pytest.MonkeyPatch) -> N
         "resperturb.paper.bench.GROWTH",
         {"batch": ("additive", "batch_size", (4, 32)), "draws": ("prediction_additive", "draws", (1, 4))},
     )
-    tables = growth_tables(Setting(image_size=16, predicted=8), lambda message: None)
+    tables = growth_tables(Workload(image_size=16, predicted=8), lambda message: None)
     assert tables["batch"]["values"] == [4, 32]
     assert 0.5 < tables["batch"]["memory_slope"] < 1.1  # activations grow with the batch, weights do not
     assert tables["draws"]["memory_slope"] < 0.2

@@ -15,8 +15,8 @@ from resperturb.paper.reproduce.results import (
     Computed,
     DataUsed,
     Measured,
-    Numbers,
-    Shown,
+    RowMetrics,
+    ShownEpsilon,
     Theorem,
     Trained,
 )
@@ -49,7 +49,7 @@ def test_every_kind_is_drawn_as_png_and_svg_without_a_background(tmp_path: Path,
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_not_measured_yet_is_left_out(tmp_path: Path, name: str) -> None:
     whole = drawn(name)
-    rows = tuple(replace(r, measured=Numbers(), audit=None, thresholds=(), roc=None) for r in whole.rows)
+    rows = tuple(replace(r, measured=RowMetrics(), audit=None, thresholds=(), roc=None) for r in whole.rows)
     for stem, figure in figures.draw(Measured(replace(whole, rows=rows, theorem=None))).items():
         save_figure(figure, tmp_path / stem)
 
@@ -109,7 +109,7 @@ def test_the_forest_has_a_line_for_each_row_of_the_tables(tmp_path: Path) -> Non
 
 
 def test_budgets_are_drawn_with_and_without_lower_bounds(tmp_path: Path) -> None:
-    shown = {"audit": Shown(0.1, 0.95, ""), "paper_attack": Shown(0.0, 0.95, "")}
+    shown = {"audit": ShownEpsilon(0.1, 0.95, ""), "paper_attack": ShownEpsilon(0.0, 0.95, "")}
     rows = (
         BudgetRow("idc", "En1", 1e3, 3e-3, 2e6, "", "", (), "differs", epsilon_exact=1e6, **shown),
         BudgetRow("idc", "DP-SGD", 15.0, 6e-3, 6.0, "", "", (), "differs"),

@@ -6,9 +6,9 @@ from resperturb.paper.reproduce.results import (
     AuditSummary,
     DataUsed,
     Made,
-    Numbers,
     Roc,
     Row,
+    RowMetrics,
     Spread,
     Threshold,
     Trained,
@@ -35,7 +35,7 @@ def row(name: str, key: str, preset: str = "cpu", auc: float = 0.61, seeds: int 
     def spread(mean: float) -> Spread:
         return Spread(mean, 0.01, tuple(mean + 0.001 * seed for seed in range(seeds)), tuple(range(seeds)))
 
-    measured = Numbers(
+    measured = RowMetrics(
         auc=spread(auc),
         adaptive_auc=spread(auc + 0.02),
         train_accuracy=spread(0.9),

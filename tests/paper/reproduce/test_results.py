@@ -9,7 +9,7 @@ import pytest
 from resperturb.errors import UsageError
 from resperturb.paper.reproduce import results
 from resperturb.paper.reproduce.declarations import BY_ID
-from resperturb.paper.reproduce.results import BudgetRow, Budgets, Shown, Trained
+from resperturb.paper.reproduce.results import BudgetRow, Budgets, ShownEpsilon, Trained
 from tests.paper.reproduce.examples import AUDIT, made, result, row, table
 
 
@@ -97,7 +97,7 @@ def test_rows_that_are_no_longer_declared_are_dropped(tmp_path: Path) -> None:
 
 
 def test_lower_bounds_stay_where_nothing_new_was_measured(tmp_path: Path) -> None:
-    shown = Shown(0.1, 0.95, "the audit")
+    shown = ShownEpsilon(0.1, 0.95, "the audit")
     line = BudgetRow("idc", "En1", 1e3, 3e-3, 2e6, "", "", (), "differs", preset="cpu", audit=shown)
     first = Budgets("budgets", "budgets", (made("cpu"),), (line,), 1e-5, 30.0)
     results.save(tmp_path, first)

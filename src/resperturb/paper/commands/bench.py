@@ -52,16 +52,16 @@ def bench(
     from resperturb.files import write_json
     from resperturb.models import build
     from resperturb.noise import has_compiler
-    from resperturb.paper.bench import Setting, run_bench
+    from resperturb.paper.bench import Workload, run_bench
 
     for name in (model, larger):
         if name != "none":
             build(name, num_classes=2)
     compiled = not quick and has_compiler()
-    first = Setting(model, batch_size, image_size, threads or os.cpu_count() or 1, compiled)
+    first = Workload(model, batch_size, image_size, threads or os.cpu_count() or 1, compiled)
     settings = [first]
     if not quick and larger != "none":
-        settings.append(Setting(larger, batch_size, image_size, first.threads, compiled))
+        settings.append(Workload(larger, batch_size, image_size, first.threads, compiled))
     with Console(stderr=True).status("Starting") as status:
         result = run_bench(
             settings,

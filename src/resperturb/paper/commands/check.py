@@ -8,7 +8,7 @@ import typer
 from resperturb.cli.output import LARGEST_SEED, JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.paper.assumptions import Measured
+    from resperturb.paper.assumptions import MeasuredAssumptions
 
 HELP = """
 Measure on a trained run what Theorem 1 assumes: the radius of its inputs, the norm of each block's mean output, and
@@ -48,7 +48,7 @@ def check(
     emit(payload, as_json, lambda console: _show(console, measured, radius, bound, where))
 
 
-def _compared(measured: "Measured", radius: float, bound: float) -> dict[str, object]:
+def _compared(measured: "MeasuredAssumptions", radius: float, bound: float) -> dict[str, object]:
     return {
         "radius": {
             "assumed": radius,
@@ -74,7 +74,7 @@ def _compared(measured: "Measured", radius: float, bound: float) -> dict[str, ob
     }
 
 
-def _show(console: Any, measured: "Measured", radius: float, bound: float, where: Path) -> None:
+def _show(console: Any, measured: "MeasuredAssumptions", radius: float, bound: float, where: Path) -> None:
     from rich.table import Table
 
     table = Table(title="assumed against measured", title_justify="left")

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from resperturb.paper.assumptions import Measured
+from resperturb.paper.assumptions import MeasuredAssumptions
 from resperturb.paper.figures.style import COLUMN, GREY, PALETTE, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def quantile_figure(measured: Measured) -> "Figure":
+def quantile_figure(measured: MeasuredAssumptions) -> "Figure":
     """Draw each junction's standardised outputs against normal quantiles; normal ones lie on the line."""
     import matplotlib.pyplot as plt
 

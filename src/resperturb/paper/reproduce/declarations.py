@@ -8,13 +8,13 @@ from typing import Literal
 
 from resperturb.errors import UsageError
 
-Kind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed", "budgets"]
+ExperimentKind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed", "budgets"]
 Size = Literal["table", "sweep", "choice"]
 AttackName = Literal["paper", "adaptive", "audit"]
 Metric = Literal["auc", "train_accuracy", "test_accuracy", "gap"]
 Topic = Literal["lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap"]
 TOPICS: tuple[Topic, ...] = ("lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap")
-Setting = tuple[str, float | bool | str]
+Override = tuple[str, float | bool | str]
 
 DATA_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "idc": "IDC"}
 # The training images that the paper's IDC split has; fewer are a subset.
@@ -39,8 +39,8 @@ class Variant:
     gamma: float = 0.0
     skip: bool = True
     dpsgd: bool = False
-    noise: tuple[Setting, ...] = ()
-    changes: tuple[Setting, ...] = ()
+    noise: tuple[Override, ...] = ()
+    changes: tuple[Override, ...] = ()
     label: str = ""
     network: str = "resnet8"
 
@@ -122,7 +122,7 @@ class Experiment:
     id: str
     title: str
     place: str
-    kind: Kind
+    kind: ExperimentKind
     size: Size = "sweep"
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -154,22 +154,22 @@ _IDC_NOTE = (
 )
 
 
-NO_INPUT_NOISE: Setting = ("input_std", 0.0)
+NO_INPUT_NOISE: Override = ("input_std", 0.0)
 
 
 def _additive(
     gamma: float,
     networks: int = 1,
     skip: bool = True,
-    noise: tuple[Setting, ...] = (),
-    changes: tuple[Setting, ...] = (),
+    noise: tuple[Override, ...] = (),
+    changes: tuple[Override, ...] = (),
     label: str = "",
     network: str = "resnet8",
 ) -> Variant:
     return Variant(networks, "additive", gamma, skip, False, noise, changes, label, network)
 
 
-def _without_input_noise(gamma: float, label: str = "no input noise", **more: tuple[Setting, ...]) -> Variant:
+def _without_input_noise(gamma: float, label: str = "no input noise", **more: tuple[Override, ...]) -> Variant:
     return _additive(gamma, noise=(NO_INPUT_NOISE,), label=label, **more)  # type: ignore[arg-type]
 
 

@@ -31,9 +31,9 @@ from resperturb.paper.reproduce.results import (
     Budgets,
     Computed,
     Measured,
+    PageTable,
     Row,
-    Shown,
-    Table,
+    ShownEpsilon,
     Theorem,
     made_now,
 )
@@ -168,7 +168,7 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> Bud
 
 def _lower_bounds(
     printed: PrintedBudget, preset: Preset, library: Library
-) -> tuple[str | None, Shown | None, Shown | None, str | None]:
+) -> tuple[str | None, ShownEpsilon | None, ShownEpsilon | None, str | None]:
     """What attacks on our own model of the same row show: its preset, the paper's attack, the audit, what is missing.
 
     The model is the one of the best preset that is trained, up to the one asked for.
@@ -187,7 +187,7 @@ def _lower_bounds(
         audit = kept_audit(target)
         shown = None
         if audit is not None:
-            shown = Shown(audit.epsilon_lower, audit.confidence, "the audit", (), audit.refusal)
+            shown = ShownEpsilon(audit.epsilon_lower, audit.confidence, "the audit", (), audit.refusal)
         try:
             return one.name, _by_the_papers_attack(target), shown, None
         except ResperturbError as error:
@@ -195,14 +195,16 @@ def _lower_bounds(
     return None, None, None, f"the model of this row is not trained yet at preset {preset.name}"
 
 
-def _by_the_papers_attack(target: Run) -> Shown:
+def _by_the_papers_attack(target: Run) -> ShownEpsilon:
     """Bound epsilon by the paper's attack as the audit does: by pairs, since all scores come from one model."""
     found = kept_attack("paper", target)
     if found is None:
         raise ResperturbError("the paper's attack on this row is not made yet, or failed")
     lower = found.lower_bound
     design = f"{lower.neighbours} of a {lower.unit}"
-    return Shown(lower.epsilon, lower.confidence, design, lower.assumptions, lower.unmet[0] if lower.unmet else None)
+    return ShownEpsilon(
+        lower.epsilon, lower.confidence, design, lower.assumptions, lower.unmet[0] if lower.unmet else None
+    )
 
 
 def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> Theorem:
@@ -228,13 +230,13 @@ def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> The
 def cost(preset: Preset, library: Library) -> Measured:
     """Measure time and memory of a step of every way to train."""
     from resperturb.noise import has_compiler
-    from resperturb.paper.bench import Setting, run_bench
+    from resperturb.paper.bench import Workload, run_bench
 
     quick = preset.name == "quick"
     setting = (
-        Setting(batch_size=16, image_size=16, threads=1, compiled=False)
+        Workload(batch_size=16, image_size=16, threads=1, compiled=False)
         if quick
-        else Setting(threads=os.cpu_count() or 1, compiled=has_compiler())
+        else Workload(threads=os.cpu_count() or 1, compiled=has_compiler())
     )
     started = time.monotonic()
     found = run_bench([setting], rounds=1 if quick else 7, memory=not quick, growth=False, on_update=library.say)
@@ -250,7 +252,7 @@ def cost(preset: Preset, library: Library) -> Measured:
     return Measured(Computed("cost", "computed", (made,), verdict, {"bench": bench}, steps_table(bench)))
 
 
-def steps_table(bench: JsonValue) -> Table:
+def steps_table(bench: JsonValue) -> PageTable:
     """Time and memory of a training step in every way, of what the benchmark found."""
     assert isinstance(bench, dict)
     networks = bench["networks"]
@@ -272,7 +274,7 @@ def steps_table(bench: JsonValue) -> Table:
         f"Medians of {network['rounds']} rounds, {network['model']}, batches of {network['batch_size']} images of "
         f"{size}x{size}, {network['threads']} threads."
     )
-    return Table(("training", "ms per step", "over the fastest plain loop", "memory, MB"), tuple(rows), note)
+    return PageTable(("training", "ms per step", "over the fastest plain loop", "memory, MB"), tuple(rows), note)
 
 
 FUNCTIONS: dict[str, Function] = {

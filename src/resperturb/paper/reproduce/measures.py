@@ -46,7 +46,7 @@ class AttackFound:
 
 
 @dataclass(frozen=True)
-class Answers:
+class NoiseAccuracies:
     """Accuracies with the noise averaged over draws and switched off."""
 
     draws: int
@@ -142,10 +142,10 @@ def kept_audit(target: Run) -> AuditSummary | None:
     return None if kept is None else kept.found
 
 
-def measure_answers(target: Run) -> Answers:
+def measure_answers(target: Run) -> NoiseAccuracies:
     """Measure the accuracies with the noise averaged and switched off, once."""
     path = target.path / "reproduce" / "answers.json"
-    kept = _kept(Answers, path, lambda k: k.draws == AVERAGED_DRAWS)
+    kept = _kept(NoiseAccuracies, path, lambda k: k.draws == AVERAGED_DRAWS)
     if kept is not None:
         return kept
     inputs, config = load_inputs(target.config.data), target.config
@@ -168,7 +168,7 @@ def measure_answers(target: Run) -> Answers:
                 for images in (inputs.members(config.data.part), inputs.test)
             ]
 
-    found = Answers(AVERAGED_DRAWS, *measured(silent=False), *measured(silent=True))
+    found = NoiseAccuracies(AVERAGED_DRAWS, *measured(silent=False), *measured(silent=True))
     write_json(path, found)
     return found
 

@@ -24,9 +24,9 @@ from resperturb.paper.reproduce.results import (
     ClaimFound,
     Computed,
     Made,
+    PageTable,
     Row,
     Spread,
-    Table,
     Theorem,
     Trained,
 )
@@ -392,7 +392,7 @@ def _theorem(theorem: Theorem, rows: Sequence[Row]) -> str:
     return "\n".join(lines) + f"\n\nThe bound itself is {theorem.verdict}"
 
 
-def _shown_table(table: Table) -> str:
+def _shown_table(table: PageTable) -> str:
     lines = [f"| {' | '.join(table.heads)} |", f"|{'---|' * len(table.heads)}"]
     lines += [f"| {' | '.join(row)} |" for row in table.rows]
     return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "")

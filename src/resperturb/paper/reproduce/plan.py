@@ -44,7 +44,7 @@ class Unit:
     audit: bool = False
 
 
-def strategy_of(variant: Variant) -> Strategy | None:
+def make_strategy(variant: Variant) -> Strategy | None:
     """The noise of a variant as an object."""
     extra: dict[str, Any] = dict(variant.noise)
     if variant.strategy == "additive":
@@ -66,7 +66,7 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         "data": {"spec": scale.spec, "limit": scale.limit, "split_seed": seed, "part": "target_train"},
         "model": variant.model,
         "skip": variant.skip,
-        "perturbation": strategy_of(variant),
+        "perturbation": make_strategy(variant),
         "epochs": scale.epochs,
         "batch_size": scale.batch_size,
         "schedule": scale.schedule,

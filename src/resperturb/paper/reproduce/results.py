@@ -13,14 +13,14 @@ from pydantic import Discriminator, JsonValue, Tag
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
-from resperturb.paper.reproduce.declarations import BY_ID, Experiment, Kind, Printed, Topic
+from resperturb.paper.reproduce.declarations import BY_ID, Experiment, ExperimentKind, Printed, Topic
 from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.training import environment
 
 SCHEMA = 2
 NOT_COMPARED = "smoke test only: no comparison"
 
-Outcome = Literal["holds", "fails", "open", "seen once", "not measured", "not compared"]
+ClaimOutcome = Literal["holds", "fails", "open", "seen once", "not measured", "not compared"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class RowMetrics:
     """What was measured of a row; None where it was not.
 
     ``averaged`` is the accuracy of the mean of several draws of the noise, ``noiseless`` with the noise switched off.
@@ -125,7 +125,7 @@ class Row:
     strategy: str
     gamma: float
     paper: Printed | None
-    measured: Numbers
+    measured: RowMetrics
     seeds: tuple[int, ...]
     seeds_wanted: int
     runs: tuple[str, ...]
@@ -192,7 +192,7 @@ class ClaimFound:
     data: str
     lower: str
     higher: str
-    outcome: Outcome
+    outcome: ClaimOutcome
     topic: Topic | None = None
     preset: str | None = None
     reduced: bool = False
@@ -215,7 +215,7 @@ class Theorem:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownEpsilon:
     """What a lower bound on epsilon says, and by which method it was found."""
 
     epsilon: float
@@ -246,13 +246,13 @@ class BudgetRow:
     radius_needed: float | None = None
     bound_needed: float | None = None
     preset: str | None = None
-    paper_attack: Shown | None = None
-    audit: Shown | None = None
+    paper_attack: ShownEpsilon | None = None
+    audit: ShownEpsilon | None = None
     why: str | None = None
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of the page that needs no more than to be shown."""
 
     heads: tuple[str, ...]
@@ -265,7 +265,7 @@ class Trained:
     """The result of an experiment whose rows are trained."""
 
     id: str
-    kind: Kind
+    kind: ExperimentKind
     made: tuple[Made, ...]
     rows: tuple[Row, ...]
     claims: tuple[ClaimFound, ...] = ()
@@ -310,7 +310,7 @@ class Computed:
     made: tuple[Made, ...]
     verdict: str
     numbers: dict[str, JsonValue]
-    table: Table | None = None
+    table: PageTable | None = None
     schema: int = SCHEMA
 
 

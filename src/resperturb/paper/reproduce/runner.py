@@ -17,8 +17,8 @@ from resperturb.paper.reproduce.declarations import BY_ID, Cell, Experiment
 from resperturb.paper.reproduce.functions import FUNCTIONS, theorem3
 from resperturb.paper.reproduce.library import Library
 from resperturb.paper.reproduce.measures import (
-    Answers,
     AttackFound,
+    NoiseAccuracies,
     accuracy_error,
     describe_data,
     measure_answers,
@@ -38,10 +38,10 @@ from resperturb.paper.reproduce.presets import PRESETS, Preset
 from resperturb.paper.reproduce.results import (
     AuditSummary,
     Measured,
-    Numbers,
     ProvenEpsilon,
     Roc,
     Row,
+    RowMetrics,
     Spread,
     Trained,
     made_now,
@@ -142,7 +142,7 @@ class _Seed:
     run: Run
     attacks: dict[str, AttackFound]
     roc: Roc | None
-    answers: Answers | None
+    answers: NoiseAccuracies | None
     used: tuple[Run, ...]
     why: tuple[str, ...]
 
@@ -242,9 +242,9 @@ def _one_seed(experiment: Experiment, cell: Cell, preset: Preset, library: Libra
     return _Seed(seed, target, attacks, roc, answers, tuple(used), tuple(whys))
 
 
-def _numbers(found: Sequence[_Seed]) -> Numbers:
+def _numbers(found: Sequence[_Seed]) -> RowMetrics:
     if not found:
-        return Numbers()
+        return RowMetrics()
     first, seeds = found[0].run.result, [one.number for one in found]
     train_error = accuracy_error(first.train_accuracy, first.records)
     test_error = accuracy_error(first.test_accuracy, first.test_records)
@@ -260,7 +260,7 @@ def _numbers(found: Sequence[_Seed]) -> Numbers:
         error = train_error if "train" in key else test_error
         return spread(values, error, seeds) if len(values) == len(found) else None
 
-    return Numbers(
+    return RowMetrics(
         auc=of_attack("paper"),
         adaptive_auc=of_attack("adaptive"),
         train_accuracy=spread([one.run.result.train_accuracy for one in found], train_error, seeds),

@@ -21,7 +21,15 @@ from dataclasses import replace
 
 from resperturb.paper.reproduce.declarations import Claim, Experiment, Printed
 from resperturb.paper.reproduce.presets import PRESETS
-from resperturb.paper.reproduce.results import NOT_COMPARED, ClaimFound, Numbers, Outcome, Row, Spread, Trained
+from resperturb.paper.reproduce.results import (
+    NOT_COMPARED,
+    ClaimFound,
+    ClaimOutcome,
+    Row,
+    RowMetrics,
+    Spread,
+    Trained,
+)
 
 TOLERANCE = 0.01
 WIDEST = 0.05
@@ -39,15 +47,15 @@ def spread(values: Sequence[float], sampling_error: float, seeds: Sequence[int] 
     return Spread(statistics.fmean(values), error, tuple(values), tuple(seeds))
 
 
-def row_verdict(paper: Printed | None, measured: Numbers, preset: str, reduced: bool) -> str:
+def row_verdict(paper: Printed | None, measured: RowMetrics, preset: str, reduced: bool) -> str:
     """Say how a measured row stands to the printed one.
 
     >>> three = Spread(0.6, 0.005, (0.6, 0.6, 0.6))
-    >>> row_verdict(Printed(auc=0.61), Numbers(auc=three), "paper", False)
+    >>> row_verdict(Printed(auc=0.61), RowMetrics(auc=three), "paper", False)
     'agrees'
-    >>> row_verdict(Printed(auc=0.7), Numbers(auc=three), "paper", False)
+    >>> row_verdict(Printed(auc=0.7), RowMetrics(auc=three), "paper", False)
     'differs: AUC 0.600 against 0.700'
-    >>> row_verdict(Printed(auc=0.61), Numbers(auc=Spread(0.6, 0.005, (0.6,))), "cpu", True)
+    >>> row_verdict(Printed(auc=0.61), RowMetrics(auc=Spread(0.6, 0.005, (0.6,))), "cpu", True)
     'agrees at reduced settings (one seed)'
     """
     if preset == "quick":
@@ -95,10 +103,10 @@ def reach(found: Spread) -> float:
 
 def judged(experiment: Experiment, result: Trained) -> tuple[ClaimFound, ...]:
     """Judge every claim of an experiment by the rows that there are."""
-    return tuple(judge(claim, result) for claim in experiment.claims)
+    return tuple(verdict_on(claim, result) for claim in experiment.claims)
 
 
-def judge(claim: Claim, result: Trained) -> ClaimFound:
+def verdict_on(claim: Claim, result: Trained) -> ClaimFound:
     """Judge a claim at the best preset at which both rows were measured."""
     found = ClaimFound(
         claim.text, claim.metric, claim.lower.data, claim.lower.key, claim.higher.key, "not measured", claim.topic
@@ -110,7 +118,7 @@ def judge(claim: Claim, result: Trained) -> ClaimFound:
         low, high = lower.measured.of(claim.metric), higher.measured.of(claim.metric)
         if low is None or high is None:
             continue
-        outcome, seeds, difference, interval = compare(low, high)
+        outcome, seeds, difference, interval = paired_difference(low, high)
         return replace(
             found,
             outcome="not compared" if preset.name == "quick" else outcome,
@@ -123,13 +131,13 @@ def judge(claim: Claim, result: Trained) -> ClaimFound:
     return found
 
 
-def compare(lower: Spread, higher: Spread) -> tuple[Outcome, int, float, tuple[float, float]]:
+def paired_difference(lower: Spread, higher: Spread) -> tuple[ClaimOutcome, int, float, tuple[float, float]]:
     """Compare two numbers over the seeds that both have: the outcome, the seeds, the difference, its 95% interval.
 
     >>> low, high = (Spread(m, 0.1, (m, m + 0.2), (0, 1)) for m in (0.5, 0.6))
-    >>> compare(low, high)[0], compare(high, low)[0], compare(low, low)[0]
+    >>> paired_difference(low, high)[0], paired_difference(high, low)[0], paired_difference(low, low)[0]
     ('holds', 'fails', 'open')
-    >>> compare(low, Spread(0.6, 0.01, (0.6,), (0,)))[:2]
+    >>> paired_difference(low, Spread(0.6, 0.01, (0.6,), (0,)))[:2]
     ('seen once', 1)
     """
     shared = [seed for seed in lower.seeds if seed in higher.seeds]
@@ -141,7 +149,7 @@ def compare(lower: Spread, higher: Spread) -> tuple[Outcome, int, float, tuple[f
     differences = [higher.values[higher.seeds.index(seed)] - lower.values[lower.seeds.index(seed)] for seed in shared]
     difference = statistics.fmean(differences)
     reach = _quantile(len(shared) - 1) * statistics.stdev(differences) / math.sqrt(len(shared))
-    outcome: Outcome = "open" if abs(difference) <= reach else "holds" if difference > 0 else "fails"
+    outcome: ClaimOutcome = "open" if abs(difference) <= reach else "holds" if difference > 0 else "fails"
     return outcome, len(shared), difference, (difference - reach, difference + reach)
 
 

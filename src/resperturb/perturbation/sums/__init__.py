@@ -14,7 +14,7 @@ from resperturb.perturbation.sums.likeness import likeness
 from resperturb.perturbation.sums.reader import Reader, ResidualSum, is_torch
 from resperturb.perturbation.sums.rewrite import class_of
 from resperturb.perturbation.sums.rules import Side
-from resperturb.perturbation.sums.source import plain_function, source_of
+from resperturb.perturbation.sums.source import function_source, plain_function
 
 __all__ = ["ResidualSum", "Side", "find_sums", "unreadable_modules"]
 
@@ -37,7 +37,7 @@ def _can_be_read(module: nn.Module) -> bool:
         return True
     function = plain_function(class_of(module).forward)
     own = vars(module).get("forward", class_of(module).forward)  # somebody may have put another one on the instance
-    return function is not None and source_of(function) is not None and plain_function(own) is function
+    return function is not None and function_source(function) is not None and plain_function(own) is function
 
 
 def _is_to_be_read(module: nn.Module) -> bool:

@@ -13,7 +13,7 @@ from torch import nn
 
 from resperturb.perturbation.sums.rewrite import class_of
 from resperturb.perturbation.sums.rules import Judgement, Side, handed_in, judge
-from resperturb.perturbation.sums.source import Source, plain_function, source_of
+from resperturb.perturbation.sums.source import Source, function_source, plain_function
 from resperturb.perturbation.sums.values import (
     BRANCH,
     NOTHING,
@@ -132,7 +132,7 @@ class Reader:
     def read(self, module: nn.Module) -> None:
         """Read ``module.forward`` by itself, with a tensor for every argument."""
         function = plain_function(class_of(module).forward)
-        if function is not None and source_of(function) is not None:
+        if function is not None and function_source(function) is not None:
             names = list(inspect.signature(function).parameters)[1:]
             arguments = {name: Value({next(self.tensors): Path()}, name=name) for name in names}
             self.alone = True
@@ -162,7 +162,7 @@ class Reader:
         if is_torch(target) or isinstance(target, type | BuiltinFunctionType) or _is_join(target):
             return mixed([*arguments, *keywords.values()], _STEPS.get(name, unchanged))
         function = plain_function(target)
-        source = None if function is None else source_of(function)
+        source = None if function is None else function_source(function)
         if source is None:
             return None
         return self.run(_Scope(source, None, None), source.tree, {}, arguments, keywords)
@@ -172,7 +172,7 @@ class Reader:
     ) -> Value | None:
         """Follow a call of a method of ``module``; None if its source cannot be read."""
         function = plain_function(method)
-        source = None if function is None else source_of(function)
+        source = None if function is None else function_source(function)
         if source is None:
             return None
         owner, _ = _definition(class_of(module), source)

@@ -18,12 +18,12 @@ from typing import Any
 from torch import nn
 
 from resperturb.perturbation.sums.rules import Side
-from resperturb.perturbation.sums.source import Source, additions, find_function, plain_function, source_of
+from resperturb.perturbation.sums.source import Source, additions, find_function, function_source, plain_function
 
 JUNCTION_SUM = "_junction_sum"
 
 _PLAIN_CLASS = "_class_without_noise"
-_PLACES = "_places_of_noise"
+_NOISY_ADDITIONS = "_noisy_additions"
 _FUTURES = 0x1FF0000  # the bits of a code object's flags that "from __future__ import" sets
 
 
@@ -32,7 +32,7 @@ class RewriteError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class Addition:
     """An addition in a method: the ``index``-th of it, which reads ``text``; one side of it is the shortcut."""
 
     owner: type
@@ -57,38 +57,38 @@ def class_of(module: nn.Module) -> type[nn.Module]:
     return kind
 
 
-def places_of(module: nn.Module) -> frozenset[Place]:
+def noisy_additions(module: nn.Module) -> frozenset[Addition]:
     """Return the additions that were replaced in a module."""
-    places: frozenset[Place] = getattr(type(module), _PLACES, frozenset())
-    return places
+    additions: frozenset[Addition] = getattr(type(module), _NOISY_ADDITIONS, frozenset())
+    return additions
 
 
-def add_places(
-    module: nn.Module, places: Iterable[Place], junction_sum: Callable[..., Any], *, try_only: bool = False
+def replace_additions(
+    module: nn.Module, additions: Iterable[Addition], junction_sum: Callable[..., Any], *, try_only: bool = False
 ) -> None:
     """Let additions in methods of this instance, and of no other, call ``junction_sum(module, key, left, right)``.
 
     Raises:
         RewriteError: One cannot be replaced. The module is then as it was.
     """
-    places = frozenset(places)
-    kind = noisy_class(class_of(module), places_of(module) | places, junction_sum)
+    additions = frozenset(additions)
+    kind = noisy_class(class_of(module), noisy_additions(module) | additions, junction_sum)
     kept: dict[str, MethodType] = {}
-    for place in places:
-        found = _kept_methods(module, place, kind)
-        if place.method in vars(module) and not found:
-            raise RewriteError(f"another {place.method} was put on the instance")
+    for addition in additions:
+        found = _kept_methods(module, addition, kind)
+        if addition.method in vars(module) and not found:
+            raise RewriteError(f"another {addition.method} was put on the instance")
         kept.update(found)
     if not try_only:
         module.__class__ = kind
         vars(module).update(kept)
 
 
-def _kept_methods(module: nn.Module, place: Place, kind: type) -> dict[str, MethodType]:
+def _kept_methods(module: nn.Module, addition: Addition, kind: type) -> dict[str, MethodType]:
     """Methods that a library keeps on the instance to call them later, as they must be then."""
-    original = vars(place.owner)[place.method]
-    current = {original, *(vars(c)[place.method] for c in type(module).__mro__ if place.method in vars(c))}
-    replaced = next(vars(c)[place.method] for c in kind.__mro__ if _replaces(c, place))
+    original = vars(addition.owner)[addition.method]
+    current = {original, *(vars(c)[addition.method] for c in type(module).__mro__ if addition.method in vars(c))}
+    replaced = next(vars(c)[addition.method] for c in kind.__mro__ if _replaces(c, addition))
     return {
         name: MethodType(replaced, module)
         for name, value in vars(module).items()
@@ -96,32 +96,34 @@ def _kept_methods(module: nn.Module, place: Place, kind: type) -> dict[str, Meth
     }
 
 
-def _replaces(kind: type, place: Place) -> bool:
-    return vars(kind).get("_replaces_methods_of") is place.owner and place.method in vars(kind)
+def _replaces(kind: type, addition: Addition) -> bool:
+    return vars(kind).get("_replaces_methods_of") is addition.owner and addition.method in vars(kind)
 
 
 _lock = threading.Lock()
-_classes: dict[tuple[type, frozenset[Place]], type] = {}
+_classes: dict[tuple[type, frozenset[Addition]], type] = {}
 
 
-def noisy_class(kind: type, places: frozenset[Place], junction_sum: Callable[..., Any]) -> type:
+def noisy_class(kind: type, additions: frozenset[Addition], junction_sum: Callable[..., Any]) -> type:
     """Return the subclass of ``kind`` in which these additions call ``junction_sum``, the same one every time.
 
     A method that ``super()`` reaches is replaced where it is inherited from, so that ``super()`` still finds it.
     """
     with _lock:
-        if (kind, places) not in _classes:
-            _classes[kind, places] = _make_class(kind, places, junction_sum)
-        return _classes[kind, places]
+        if (kind, additions) not in _classes:
+            _classes[kind, additions] = _make_class(kind, additions, junction_sum)
+        return _classes[kind, additions]
 
 
-def _make_class(kind: type, places: frozenset[Place], junction_sum: Callable[..., Any]) -> type:
+def _make_class(kind: type, additions: frozenset[Addition], junction_sum: Callable[..., Any]) -> type:
     bases: list[type] = []
     for owner in kind.__mro__:
-        methods = {place.method for place in places if place.owner is owner}
+        methods = {addition.method for addition in additions if addition.owner is owner}
         if methods:
             names: dict[str, Any] = {
-                method: _replaced_method(owner, method, [p for p in places if (p.owner, p.method) == (owner, method)])
+                method: _replaced_method(
+                    owner, method, [p for p in additions if (p.owner, p.method) == (owner, method)]
+                )
                 for method in methods
             }
             bases.append(_subclass(owner, (owner,), {**names, "_replaces_methods_of": owner}))
@@ -129,7 +131,7 @@ def _make_class(kind: type, places: frozenset[Place], junction_sum: Callable[...
         bases.insert(0, kind)
     names = {
         _PLAIN_CLASS: kind,
-        _PLACES: places,
+        _NOISY_ADDITIONS: additions,
         JUNCTION_SUM: junction_sum,
         "__reduce_ex__": _reduce_ex,
     }
@@ -145,33 +147,33 @@ def _subclass(like: type, bases: tuple[type, ...], names: dict[str, Any]) -> typ
 
 
 def _reduce_ex(self: Any, protocol: Any) -> tuple[Any, ...]:
-    """Copy and pickle a perturbed module by its own class and the places of its noise."""
+    """Copy and pickle a perturbed module by its own class and the additions that add noise."""
     kind = next(c for c in type(self).__mro__ if _PLAIN_CLASS in vars(c))
     make, arguments, *state = super(kind, self).__reduce_ex__(max(int(protocol), 2))  # type: ignore[arg-type]
     if make is not copyreg.__newobj__ or arguments[0] is not kind:  # type: ignore[attr-defined]
         raise RewriteError(f"{kind.__qualname__} is pickled in a way of its own, which would lose the noise")
-    plain, places = vars(kind)[_PLAIN_CLASS], vars(kind)[_PLACES]
-    return _new, (plain, places, vars(kind)[JUNCTION_SUM], *arguments[1:]), *state
+    plain, additions = vars(kind)[_PLAIN_CLASS], vars(kind)[_NOISY_ADDITIONS]
+    return _new, (plain, additions, vars(kind)[JUNCTION_SUM], *arguments[1:]), *state
 
 
-def _new(kind: type, places: frozenset[Place], junction_sum: Callable[..., Any], *arguments: Any) -> Any:
-    noisy = noisy_class(kind, places, junction_sum)
+def _new(kind: type, additions: frozenset[Addition], junction_sum: Callable[..., Any], *arguments: Any) -> Any:
+    noisy = noisy_class(kind, additions, junction_sum)
     return noisy.__new__(noisy, *arguments)
 
 
-def _replaced_method(owner: type, method: str, places: list[Place]) -> Any:
+def _replaced_method(owner: type, method: str, additions: list[Addition]) -> Any:
     """Compile ``owner.method`` with these additions replaced."""
     function = plain_function(vars(owner).get(method))
-    source = None if function is None else source_of(function)
+    source = None if function is None else function_source(function)
     if function is None or source is None:
         raise RewriteError(f"the source of {owner.__qualname__}.{method} cannot be read")
-    for place in places:
-        addition = source.addition(place.index)
-        if addition is None or ast.unparse(addition) != place.text:
+    for addition in additions:
+        node = source.addition(addition.index)
+        if node is None or ast.unparse(node) != addition.text:
             raise RewriteError(f"{owner.__qualname__}.{method} has changed since this model was perturbed")
     if not _is_its_source(source):
         raise RewriteError(f"{owner.__qualname__}.{method} is not what its source file says (was it edited?)")
-    code = _compiled(source, {place.index: place.key for place in places})
+    code = _compiled(source, {addition.index: addition.key for addition in additions})
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     return _wrapped_again(vars(owner)[method], function, _copied(function, code, cells))
 

@@ -28,7 +28,7 @@ from resperturb.perturbation.sums.values import BRANCH, LIGHT, LINEAR, PLAIN, PR
 Side = Literal["left", "right"]
 
 T = TypeVar("T")
-Names = frozenset[tuple[int, str]]
+Submodules = frozenset[tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Judgement:
     shortcut: Side | None
     reason: str
     problem: str
-    branch: Names
+    branch: Submodules
     is_nonlinear: bool = True
 
 
@@ -51,7 +51,7 @@ def judge(left: Value, right: Value) -> Judgement | None:
     True
     """
     unclear: Judgement | None = None
-    explained: Names = frozenset()
+    explained: Submodules = frozenset()
     settled = False
     for tensor in sorted(left.paths.keys() & right.paths.keys(), reverse=True):  # the latest first
         a, b = left.paths[tensor], right.paths[tensor]
@@ -110,7 +110,7 @@ def handed_in(left: Value, right: Value) -> Side | None:
     return None
 
 
-def _by(names: Names) -> str:
+def _by(names: Submodules) -> str:
     return f" through {', '.join(sorted(name for _, name in names))}" if names else ""
 
 

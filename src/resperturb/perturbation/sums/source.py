@@ -29,10 +29,10 @@ class Source:
 
 
 @cache
-def source_of(function: FunctionType) -> Source | None:
+def function_source(function: FunctionType) -> Source | None:
     """Find a function's source; None if it is not to be had.
 
-    >>> source_of(eval("lambda x: x")) is None
+    >>> function_source(eval("lambda x: x")) is None
     True
     """
     file = function.__code__.co_filename
