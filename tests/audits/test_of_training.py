@@ -129,7 +129,7 @@ def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
     for change in ({"labels": (LABELS + 1) % CLASSES}, {"shadows": 6}, {"seed": 1}, {"groups": np.arange(ROWS)}):
         with pytest.raises(UsageError, match=f"{next(iter(change))}"):
             run(train, tmp_path, **change)
-    with pytest.raises(UsageError, match="whose train differs"):
+    with pytest.raises(UsageError, match="asked for otherwise .other train."):
         run(nearest, tmp_path)
 
 
@@ -201,6 +201,20 @@ def test_a_train_that_is_wrong_is_told_what_it_did(tmp_path: Path, name: str) ->
         run(answer(value), tmp_path)
 
 
+def test_a_train_that_uses_its_seed_but_not_its_rows_is_found_out_by_the_first_pair(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def train(indices: np.ndarray, seed: int) -> Any:
+        seeds.append(seed)
+        return nearest(np.random.default_rng(seed).permutation(ROWS)[:60], seed)
+
+    for _ in range(2):  # the second time from what was kept
+        with pytest.raises(UsageError, match=r"shadow-002 and shadow-001.*does train use its indices"):
+            run(train, tmp_path)
+    target, *pair = seeds
+    assert pair == [pair[0]] * 2 != [target] * 2
+
+
 def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it returned NoneType"):
         run(lambda indices, seed: None, tmp_path / "a")
@@ -233,7 +247,7 @@ def test_shadows_that_did_not_learn_are_refused_with_the_numbers(tmp_path: Path)
     def train(indices: np.ndarray, seed: int) -> Any:
         if seed == 0:
             return nearest(indices, seed)
-        return lambda rows: np.random.default_rng(seed).dirichlet(np.ones(3), ROWS)[rows]
+        return lambda rows: np.random.default_rng(indices).dirichlet(np.ones(3), ROWS)[rows]
 
     with pytest.raises(ResperturbError, match=r"did not learn: its accuracy .* is 0\.\d+, the target's is 0\.\d+"):
         run(train, tmp_path)

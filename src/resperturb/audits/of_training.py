@@ -153,7 +153,8 @@ def audit(
         shadows: The number of shadow models: even, at least 4; 0 for an audit of one training.
         draws: The numbers of draws that answers of noisy models are combined over.
         out: The folder that keeps everything. Rerun the same call to resume.
-        seed: The coins follow from it, and the seeds that ``train`` is given.
+        seed: The coins follow from it, and the seeds that ``train`` is given: two shadow models, on opposite rows,
+            share one.
         jobs: Trainings at a time; 1 runs them in this process, None as many as the engine has room for.
         engine: Where to train: processes of this machine, or ``resperturb.engine.RayEngine()``.
         delta: At which epsilon is bounded.
@@ -198,7 +199,9 @@ def audit(
                 labels=rows.labels[asked],
                 draws=settings.draws,
                 classes=int(rows.labels.max()) + 1,
-                seed=seed * 1_000_003 + number,
+                # The two shadow models of opposite coins share a seed: both answer alike where rows are ignored.
+                # The target shares its own with none: noise drawn from it would be the attacker's to know.
+                seed=seed * 1_000_003 + (number + 1) // 2,
                 plan=plan.digest,
             )
             for number, members in enumerate([target_members, *shadow_members])
@@ -207,7 +210,6 @@ def audit(
         answers = (task.answers() for task in tasks)
         target = next(answers)
         everybody = np.concatenate([target_members, np.zeros(len(rows.population), dtype=bool)])
-        _check_not_the_same(tasks)
         audited = assess(
             Candidates(
                 members=target_members,
@@ -367,9 +369,8 @@ def _check_free(folder: Path, plan: Plan) -> None:
         changed = [name for name, value in asdict(plan).items() if asdict(present)[name] != value]
         if changed:
             raise UsageError(
-                f"{folder} holds an audit whose {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
-                "what is asked for now; its models would not be comparable. Choose another out=, or delete the "
-                "folder."
+                f"{folder} holds an audit that was asked for otherwise (other {', '.join(changed)}); its models "
+                "would not be comparable. Choose another out=, or delete the folder."
             )
     elif foreign:
         raise UsageError(f"{folder} exists and holds no audit; choose another out=.")
@@ -377,6 +378,10 @@ def _check_free(folder: Path, plan: Plan) -> None:
 
 def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progress: Lines) -> None:
     todo = [task for task in tasks if not task.finished]
+    different = _Different()
+    for task in tasks:
+        if task not in todo:
+            different.add(task)
     if not todo:
         return
     sizes = sorted(len(task.indices) for task in tasks)
@@ -390,6 +395,8 @@ def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progre
         nonlocal done
         if error is not None:
             raise error
+        assert isinstance(task, TrainingTask)
+        different.add(task)
         done += 1
         progress.step(done, len(todo))
 
@@ -406,11 +413,15 @@ def _with_population(members: Bools, population: int) -> Bools:
     return np.concatenate([members, np.zeros((len(members), population), dtype=bool)], axis=1)
 
 
-def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:
-    """Refuse models that answer alike although they were trained on different rows."""
-    seen: dict[bytes, TrainingTask] = {}
-    for task in tasks:
-        other = seen.setdefault(list(task.answers().values())[-1].confidence.tobytes(), task)
+class _Different:
+    """Refuses models that answer alike although they were trained on different rows, as soon as there are two."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, TrainingTask] = {}
+
+    def add(self, task: TrainingTask) -> None:
+        """Compare a model with those before it."""
+        other = self._seen.setdefault(list(task.answers().values())[-1].confidence.tobytes(), task)
         if other is not task and not np.array_equal(other.indices, task.indices):
             raise UsageError(
                 f"two models that were to be trained on different rows ({task.folder.name} and {other.folder.name}) "
