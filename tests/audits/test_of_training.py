@@ -18,7 +18,7 @@ import torch
 from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.audits import AuditResult, audit, audit_predictions
+from resperturb.audits import AuditResult, audit, audit_predictions, read_audit
 from resperturb.audits.answers import ask
 from resperturb.audits.source import source_digest
 from resperturb.errors import BusyError, ResperturbError, UsageError
@@ -342,6 +342,20 @@ def test_predictions_that_exist_give_the_same_audit(tmp_path: Path) -> None:
     assert again.population == found.population
     assert [(one.full_name, one.auc) for one in again.attacks] == [(one.full_name, one.auc) for one in found.attacks]
     assert again.epsilon_lower == found.epsilon_lower
+    with pytest.raises(UsageError, match="give it out="):
+        again.report(tmp_path / "report.html")
+
+
+def test_predictions_are_kept_for_a_report_and_not_mixed_with_others(tmp_path: Path) -> None:
+    members = RNG.random((5, ROWS)) < 0.5
+    p = np.array([nearest(np.flatnonzero(one), 0)(np.arange(ROWS)) for one in members])
+    for _ in range(2):
+        found = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:], out=tmp_path / "kept")
+        assert read_audit(tmp_path / "kept") == found
+    assert found.model.name == "kept"
+    assert found.strongest.full_name in found.report(tmp_path / "report.html").read_text()
+    with pytest.raises(UsageError, match="asked for otherwise"):
+        audit_predictions(p[1], members[1], LABELS, p[1:], members[1:], out=tmp_path / "kept")
 
 
 def test_predictions_that_do_not_fit_together_are_refused() -> None:

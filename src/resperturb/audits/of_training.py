@@ -41,7 +41,10 @@ RECIPE = "What was audited is the recipe: models trained as yours, each on the h
 
 @dataclass(frozen=True)
 class Plan:
-    """What an audit was asked to do; kept beside its answers, so that another audit is not mixed in."""
+    """What an audit was asked to do; kept beside its answers, so that another audit is not mixed in.
+
+    ``train`` is the digest of the function, or of the predictions that were given instead.
+    """
 
     train: str
     labels: str
@@ -56,7 +59,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """A short name for it."""
-        return _digest(np.frombuffer(repr(self).encode(), dtype=np.uint8))
+        return digest_of(np.frombuffer(repr(self).encode(), dtype=np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +107,7 @@ class TrainingTask(Task):
     @property
     def digests(self) -> dict[str, str]:
         """What its answers are bound to: the audit, and what the model was trained on."""
-        return {"plan": self.plan, "indices": _digest(self.indices)}
+        return {"plan": self.plan, "indices": digest_of(self.indices)}
 
     def answers(self) -> Answers:
         """Read its answers."""
@@ -177,16 +180,16 @@ def audit(
     rows = _Rows.of(labels, groups, kinds, population, seed)
     plan = Plan(
         train=source_digest(train),
-        labels=_digest(rows.labels),
-        groups=None if rows.groups is None else _digest(rows.groups),
-        kinds=None if kinds is None else _digest(rows.kinds),
+        labels=digest_of(rows.labels),
+        groups=None if rows.groups is None else digest_of(rows.groups),
+        kinds=None if kinds is None else digest_of(rows.kinds),
         shadows=shadows,
         draws=settings.draws,
         seed=seed,
         population=len(rows.population),
     )
     folder = Path(out)
-    with _claimed(folder, plan):
+    with claimed(folder, plan):
         candidate_groups = None if rows.groups is None else rows.groups[rows.candidates]
         target_members, shadow_members = memberships(len(rows.candidates), shadows, seed, candidate_groups)
         asked = np.concatenate([rows.candidates, rows.population])
@@ -347,7 +350,7 @@ def _held_out(kinds: NDArray[np.str_], groups: NDArray[Any] | None, wanted: int,
 
 
 @contextmanager
-def _claimed(folder: Path, plan: Plan) -> Iterator[None]:
+def claimed(folder: Path, plan: Plan) -> Iterator[None]:
     """Take a folder for a plan and hold it; nothing is written before it is ours."""
     _check_free(folder, plan)
     with held(folder):
@@ -430,5 +433,6 @@ class _Different:
             )
 
 
-def _digest(values: NDArray[Any]) -> str:
+def digest_of(values: NDArray[Any]) -> str:
+    """Name an array by its contents."""
     return hashlib.sha256(np.ascontiguousarray(values).tobytes() + str(values.dtype).encode()).hexdigest()[:16]
