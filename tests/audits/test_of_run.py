@@ -1,6 +1,7 @@
 """A whole audit of a small run: what it keeps, what it reuses, what it refuses, and that it finds the leak."""
 
 import dataclasses
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,9 +100,10 @@ def test_the_most_exposed_are_named(audited: tuple[Run, AuditResult]) -> None:
 
 
 def test_a_second_audit_trains_nothing_asks_nothing_and_finds_the_same(
-    audited: tuple[Run, AuditResult], monkeypatch: pytest.MonkeyPatch
+    audited: tuple[Run, AuditResult], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, found = audited
+    caplog.set_level(logging.INFO, "resperturb")
     stages: list[tuple[str, int, int]] = []
     monkeypatch.setattr("resperturb.training.loop._train", lambda *_: pytest.fail("it was trained before"))
     monkeypatch.setattr("resperturb.audits.ask._draws", lambda *_: pytest.fail("it was asked before"))
@@ -109,6 +111,7 @@ def test_a_second_audit_trains_nothing_asks_nothing_and_finds_the_same(
     again = audit_run(run, **SETTINGS, on_stage=lambda *stage: stages.append(stage))
     assert again == found
     assert ("training shadow models", 6, 6) in stages
+    assert "models to train" not in caplog.text
 
 
 def test_an_attack_network_that_does_not_learn_is_told_of_and_the_rest_stands(
@@ -171,9 +174,13 @@ def test_a_model_of_all_images_is_audited_by_its_canaries(tmp_path: Path) -> Non
     assert (run.path / "attacks" / "loss-noise-off.json").exists()
 
 
-def test_without_canaries_its_recipe_is_audited_on_halves_and_that_is_said(tmp_path: Path) -> None:
+def test_without_canaries_its_recipe_is_audited_on_halves_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "resperturb")
     run = train(tiny_config(data={"limit": 120, "part": "all"}, epochs=15, batch_size=10), runs=tmp_path)
     found = audit_run(run, shadows=0)
+    assert "1 models to train (0 there already), each on half of the images: about" in caplog.text
     assert any("audited is its recipe" in caveat for caveat in found.caveats)
     assert found.candidates == {"record": 108}
     assert found.population == 12

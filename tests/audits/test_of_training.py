@@ -18,7 +18,7 @@ import torch
 from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.audits import AuditResult, audit, audit_predictions
+from resperturb.audits import AuditResult, audit, audit_predictions, read_audit
 from resperturb.audits.answers import ask
 from resperturb.audits.source import source_digest
 from resperturb.errors import BusyError, ResperturbError, UsageError
@@ -129,7 +129,7 @@ def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
     for change in ({"labels": (LABELS + 1) % CLASSES}, {"shadows": 6}, {"seed": 1}, {"groups": np.arange(ROWS)}):
         with pytest.raises(UsageError, match=f"{next(iter(change))}"):
             run(train, tmp_path, **change)
-    with pytest.raises(UsageError, match="whose train differs"):
+    with pytest.raises(UsageError, match="asked for otherwise .other train."):
         run(nearest, tmp_path)
 
 
@@ -201,6 +201,20 @@ def test_a_train_that_is_wrong_is_told_what_it_did(tmp_path: Path, name: str) ->
         run(answer(value), tmp_path)
 
 
+def test_a_train_that_uses_its_seed_but_not_its_rows_is_found_out_by_the_first_pair(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def train(indices: np.ndarray, seed: int) -> Any:
+        seeds.append(seed)
+        return nearest(np.random.default_rng(seed).permutation(ROWS)[:60], seed)
+
+    for _ in range(2):  # the second time from what was kept
+        with pytest.raises(UsageError, match=r"shadow-002 and shadow-001.*does train use its indices"):
+            run(train, tmp_path)
+    target, *pair = seeds
+    assert pair == [pair[0]] * 2 != [target] * 2
+
+
 def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it returned NoneType"):
         run(lambda indices, seed: None, tmp_path / "a")
@@ -233,7 +247,7 @@ def test_shadows_that_did_not_learn_are_refused_with_the_numbers(tmp_path: Path)
     def train(indices: np.ndarray, seed: int) -> Any:
         if seed == 0:
             return nearest(indices, seed)
-        return lambda rows: np.random.default_rng(seed).dirichlet(np.ones(3), ROWS)[rows]
+        return lambda rows: np.random.default_rng(indices).dirichlet(np.ones(3), ROWS)[rows]
 
     with pytest.raises(ResperturbError, match=r"did not learn: its accuracy .* is 0\.\d+, the target's is 0\.\d+"):
         run(train, tmp_path)
@@ -328,6 +342,20 @@ def test_predictions_that_exist_give_the_same_audit(tmp_path: Path) -> None:
     assert again.population == found.population
     assert [(one.full_name, one.auc) for one in again.attacks] == [(one.full_name, one.auc) for one in found.attacks]
     assert again.epsilon_lower == found.epsilon_lower
+    with pytest.raises(UsageError, match="give it out="):
+        again.report(tmp_path / "report.html")
+
+
+def test_predictions_are_kept_for_a_report_and_not_mixed_with_others(tmp_path: Path) -> None:
+    members = RNG.random((5, ROWS)) < 0.5
+    p = np.array([nearest(np.flatnonzero(one), 0)(np.arange(ROWS)) for one in members])
+    for _ in range(2):
+        found = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:], out=tmp_path / "kept")
+        assert read_audit(tmp_path / "kept") == found
+    assert found.model.name == "kept"
+    assert found.strongest.full_name in found.report(tmp_path / "report.html").read_text()
+    with pytest.raises(UsageError, match="asked for otherwise"):
+        audit_predictions(p[1], members[1], LABELS, p[1:], members[1:], out=tmp_path / "kept")
 
 
 def test_predictions_that_do_not_fit_together_are_refused() -> None:

@@ -1,6 +1,9 @@
 """Audit answers that exist already: probabilities of a target, of shadow models, and who was in each."""
 
+import os
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,11 @@ from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query, signals_of
 from resperturb.audits.answers import LEAST_PROBABILITY, check_probabilities
 from resperturb.audits.assess import Candidates, Settings, assess, check_shadow_count, share_correct
-from resperturb.audits.of_training import check_columns, check_labels
+from resperturb.audits.of_training import Plan, check_columns, check_labels, claimed, digest_of
 from resperturb.audits.result import AuditResult, Model
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.training.run import environment
 
 
 def audit_predictions(
@@ -29,7 +33,8 @@ def audit_predictions(
     delta: float = 1e-5,
     confidence: float = 0.95,
     guarantee: Guarantee | None = None,
-    name: str = "predictions",
+    name: str | None = None,
+    out: str | os.PathLike[str] | None = None,
 ) -> AuditResult:
     """Audit a model by answers that you have.
 
@@ -47,13 +52,15 @@ def audit_predictions(
         delta: At which epsilon is bounded.
         confidence: Of the intervals, and of all bounds together.
         guarantee: What is claimed about the training.
-        name: What to call the model.
+        name: What to call the model; after ``out``, or ``predictions``, if None.
+        out: The folder that keeps the audit, for ``report`` and ``compare``; nothing is kept if None.
 
     Returns:
         What was found.
 
     Raises:
-        UsageError: The arrays do not fit together, or hold something other than probabilities.
+        UsageError: The arrays do not fit together, or hold something other than probabilities; or ``out`` holds
+            something else.
 
     >>> rng = np.random.default_rng(0)
     >>> members, labels = rng.random(200) < 0.5, rng.integers(0, 2, 200)
@@ -84,42 +91,60 @@ def audit_predictions(
     candidates = np.flatnonzero(usable)
     order = np.concatenate([candidates, np.flatnonzero(outside)])
     settings = Settings(tuple({1, draws}), delta, confidence)
-    return assess(
-        Candidates(
-            members=inside[candidates],
-            labels=classes[candidates],
-            kinds=names[candidates],
-            groups=None if by is None else by[candidates],
-            population=int(outside.sum()),
-        ),
-        _ordered(target, order),
-        (
-            (_ordered(answers, order), members_of[order])
-            for answers, members_of in zip(shadows, trained_on if trained_on is not None else (), strict=True)
-        ),
-        len(shadows),
-        queries=[Query(access, signals.averages) for access, signals in target.items()],
-        settings=settings,
-        model=Model(
-            name=name,
-            description="given predictions",
-            records=int(inside.sum()),
-            train_accuracy=share_correct(target, inside),
-            test_accuracy=share_correct(target, ~inside),
-        ),
-        guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
-        caveats=(
-            *(() if shadows else ("Without shadow models the strongest attacks are left out.",)),
-            *(
-                (
-                    f"{left_out} rows are left out: they are in fewer than two of the shadow models, or outside of "
-                    f"fewer.",
-                )
-                if left_out
-                else ()
-            ),
-        ),
+    caveats = [] if shadows else ["Without shadow models the strongest attacks are left out."]
+    if left_out:
+        caveats.append(
+            f"{left_out} rows are left out: they are in fewer than two of the shadow models, or outside of fewer."
+        )
+    plan = Plan(
+        train=_contents(probabilities, members, *shadow_probabilities, shadow_members),  # type: ignore[misc]
+        labels=digest_of(classes),
+        groups=None if by is None else digest_of(by),
+        kinds=None if kinds is None else digest_of(names),
+        shadows=len(shadows),
+        draws=settings.draws,
+        seed=0,
+        population=int(outside.sum()),
     )
+    folder = None if out is None else Path(out)
+    with nullcontext() if folder is None else claimed(folder, plan):
+        found = assess(
+            Candidates(
+                members=inside[candidates],
+                labels=classes[candidates],
+                kinds=names[candidates],
+                groups=None if by is None else by[candidates],
+                population=int(outside.sum()),
+            ),
+            _ordered(target, order),
+            (
+                (_ordered(answers, order), members_of[order])
+                for answers, members_of in zip(shadows, trained_on if trained_on is not None else (), strict=True)
+            ),
+            len(shadows),
+            queries=[Query(access, signals.averages) for access, signals in target.items()],
+            settings=settings,
+            model=Model(
+                name=name or (folder.name if folder else "predictions"),
+                description="given predictions",
+                records=int(inside.sum()),
+                train_accuracy=share_correct(target, inside),
+                test_accuracy=share_correct(target, ~inside),
+            ),
+            guarantee=guarantee or nothing_proven("No guarantee was given for this training.", delta),
+            caveats=caveats,
+            digests={"plan": plan.digest},
+            environment=environment(),
+            folder=folder,
+        )
+        if folder is not None:
+            found.save(folder)
+        return found
+
+
+def _contents(*given: ArrayLike) -> str:
+    """Name what was given by its contents."""
+    return digest_of(np.array([digest_of(np.asarray(one, dtype=np.float64)) for one in given]))
 
 
 def _in_enough(trained_on: NDArray[np.bool_], least: int = 2) -> NDArray[np.bool_]:

@@ -1,5 +1,6 @@
 """Audit a run: train its shadow models, ask them all, attack, and set what that shows beside what is proven."""
 
+import logging
 from collections.abc import Callable, Iterator
 
 from resperturb.attacks.evidence import Answers
@@ -9,12 +10,16 @@ from resperturb.audits.assess import Settings, assess, check_shadow_count
 from resperturb.audits.candidates import CandidateImages, candidate_images
 from resperturb.audits.result import AttackResult, AuditResult, Model
 from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
-from resperturb.audits.shadows import learned_draws, train_shadows
+from resperturb.audits.shadows import learned_draws, shadow_configs, train_shadows
 from resperturb.data.canaries import Bools
 from resperturb.engine import Engine, local_engine, train_many
+from resperturb.engine.fanout import unfinished
 from resperturb.errors import UsageError
+from resperturb.progress import duration
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import Run, environment
+
+_logger = logging.getLogger(__name__)
 
 OnStage = Callable[[str, int, int], None]
 
@@ -59,15 +64,16 @@ def audit_run(
     settings = Settings(tuple(draws), delta, confidence)
     check_shadow_count(shadows)
     _ = target.result  # unfinished runs are refused here
+    if target.config.data.part == "shadow_train":
+        raise UsageError(f"{target.path} is a shadow of the paper's attack; audit a run of the part target_train.")
     caveats: list[str] = []
     attacked = target
-    if target.config.data.part == "all" and target.config.data.canaries is None:
+    recipe = target.config.data.part == "all" and target.config.data.canaries is None
+    _announce(target, shadows, recipe)
+    if recipe:
         attacked = _stand_in(target, jobs, engine, on_stage)
         caveats.append(RECIPE)
-    data = attacked.config.data
-    if data.part == "shadow_train":
-        raise UsageError(f"{target.path} is a shadow of the paper's attack; audit a run of the part target_train.")
-    queried = candidate_images(data)
+    queried = candidate_images(attacked.config.data)
     queries = queries_of(attacked.config, settings.draws)
     learned: list[AttackResult] = []
 
@@ -124,11 +130,34 @@ def _model(target: Run, attacked: Run) -> Model:
     )
 
 
+def _half(config: TrainConfig) -> TrainConfig:
+    """The same recipe on the half of the images that coins choose."""
+    return config.model_copy(update={"data": config.data.model_copy(update={"part": "half", "subset_seed": 0})})
+
+
+def _announce(target: Run, shadows: int, recipe: bool) -> None:
+    """Say what will be trained, and how long that takes if it takes as long as the run did."""
+    attacked = _half(target.config) if recipe else target.config
+    learned = learned_shadow_configs(attacked) if shadows else []
+    configs = [*([attacked] if recipe else []), *shadow_configs(attacked, shadows), *learned]
+    left = unfinished(configs, shadow_folder(target))
+    if left:
+        # Models of the recipe have half of the run's images, all others as many as the run.
+        seconds = left * target.result.seconds * (0.5 if recipe else 1.0)
+        _logger.info(
+            "audit: %d models to train (%d there already)%s: about %s of computing, as the run itself took %s.",
+            left,
+            len(configs) - left,
+            ", each on half of the images" if recipe else "",
+            duration(seconds),
+            duration(target.result.seconds),
+        )
+
+
 def _stand_in(target: Run, jobs: int | None, engine: Engine, on_stage: OnStage) -> Run:
     """Train a model of the same recipe on the half of the images that coins choose."""
-    data = target.config.data.model_copy(update={"part": "half", "subset_seed": 0})
     on_stage("training a model of the same recipe", 0, 1)
-    [run] = train_many([target.config.model_copy(update={"data": data})], shadow_folder(target), jobs, engine=engine)
+    [run] = train_many([_half(target.config)], shadow_folder(target), jobs, engine=engine)
     return run
 
 

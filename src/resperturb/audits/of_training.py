@@ -41,7 +41,10 @@ RECIPE = "What was audited is the recipe: models trained as yours, each on the h
 
 @dataclass(frozen=True)
 class Plan:
-    """What an audit was asked to do; kept beside its answers, so that another audit is not mixed in."""
+    """What an audit was asked to do; kept beside its answers, so that another audit is not mixed in.
+
+    ``train`` is the digest of the function, or of the predictions that were given instead.
+    """
 
     train: str
     labels: str
@@ -56,7 +59,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """A short name for it."""
-        return _digest(np.frombuffer(repr(self).encode(), dtype=np.uint8))
+        return digest_of(np.frombuffer(repr(self).encode(), dtype=np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,7 @@ class TrainingTask(Task):
     @property
     def digests(self) -> dict[str, str]:
         """What its answers are bound to: the audit, and what the model was trained on."""
-        return {"plan": self.plan, "indices": _digest(self.indices)}
+        return {"plan": self.plan, "indices": digest_of(self.indices)}
 
     def answers(self) -> Answers:
         """Read its answers."""
@@ -140,7 +143,8 @@ def audit(
         shadows: The number of shadow models: even, at least 4; 0 for an audit of one training.
         draws: The numbers of draws that answers of noisy models are combined over.
         out: The folder that keeps everything. Rerun the same call to resume.
-        seed: The coins follow from it, and the seeds that ``train`` is given.
+        seed: The coins follow from it, and the seeds that ``train`` is given: two shadow models, on opposite rows,
+            share one.
         jobs: Trainings at a time; 1 runs them in this process, None as many as the engine has room for.
         engine: Where to train: processes of this machine, or ``resperturb.engine.RayEngine()``.
         delta: At which epsilon is bounded.
@@ -163,16 +167,16 @@ def audit(
     rows = _Rows.of(labels, groups, kinds, population, seed)
     plan = Plan(
         train=source_digest(train),
-        labels=_digest(rows.labels),
-        groups=None if rows.groups is None else _digest(rows.groups),
-        kinds=None if kinds is None else _digest(rows.kinds),
+        labels=digest_of(rows.labels),
+        groups=None if rows.groups is None else digest_of(rows.groups),
+        kinds=None if kinds is None else digest_of(rows.kinds),
         shadows=shadows,
         draws=settings.draws,
         seed=seed,
         population=len(rows.population),
     )
     folder = Path(out)
-    with _claimed(folder, plan):
+    with claimed(folder, plan):
         candidate_groups = None if rows.groups is None else rows.groups[rows.candidates]
         target_members, shadow_members = memberships(len(rows.candidates), shadows, seed, candidate_groups)
         asked = np.concatenate([rows.candidates, rows.population])
@@ -185,7 +189,9 @@ def audit(
                 labels=rows.labels[asked],
                 draws=settings.draws,
                 classes=int(rows.labels.max()) + 1,
-                seed=seed * 1_000_003 + number,
+                # The two shadow models of opposite coins share a seed: both answer alike where rows are ignored.
+                # The target shares its own with none: noise drawn from it would be the attacker's to know.
+                seed=seed * 1_000_003 + (number + 1) // 2,
                 plan=plan.digest,
             )
             for number, members in enumerate([target_members, *shadow_members])
@@ -195,7 +201,6 @@ def audit(
         target = next(answers)
         # Nobody of the population is in any model.
         in_target, *in_shadows = np.pad([target_members, *shadow_members], ((0, 0), (0, len(rows.population))))
-        _check_not_the_same(tasks)
         audited = assess(
             Candidates(
                 members=target_members,
@@ -333,7 +338,7 @@ def _held_out(kinds: NDArray[np.str_], groups: NDArray[Any] | None, wanted: int,
 
 
 @contextmanager
-def _claimed(folder: Path, plan: Plan) -> Iterator[None]:
+def claimed(folder: Path, plan: Plan) -> Iterator[None]:
     """Take a folder for a plan and hold it; nothing is written before it is ours."""
     _check_free(folder, plan)
     with held(folder):
@@ -355,9 +360,8 @@ def _check_free(folder: Path, plan: Plan) -> None:
         changed = [name for name, value in asdict(plan).items() if asdict(present)[name] != value]
         if changed:
             raise UsageError(
-                f"{folder} holds an audit whose {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
-                "what is asked for now; its models would not be comparable. Choose another out=, or delete the "
-                "folder."
+                f"{folder} holds an audit that was asked for otherwise (other {', '.join(changed)}); its models "
+                "would not be comparable. Choose another out=, or delete the folder."
             )
     elif foreign:
         raise UsageError(f"{folder} exists and holds no audit; choose another out=.")
@@ -365,6 +369,10 @@ def _check_free(folder: Path, plan: Plan) -> None:
 
 def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progress: Lines) -> None:
     todo = [task for task in tasks if not task.finished]
+    different = _Different()
+    for task in tasks:
+        if task not in todo:
+            different.add(task)
     if not todo:
         return
     sizes = sorted(len(task.indices) for task in tasks)
@@ -378,6 +386,8 @@ def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progre
         nonlocal done
         if error is not None:
             raise error
+        assert isinstance(task, TrainingTask)
+        different.add(task)
         done += 1
         progress.step(done, len(todo))
 
@@ -392,11 +402,15 @@ def _run(tasks: Sequence[TrainingTask], engine: Engine, jobs: int | None, progre
     engine(todo[done:], jobs, tell)
 
 
-def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:
-    """Refuse models that answer alike although they were trained on different rows."""
-    seen: dict[bytes, TrainingTask] = {}
-    for task in tasks:
-        other = seen.setdefault(list(task.answers().values())[-1].confidence.tobytes(), task)
+class _Different:
+    """Refuses models that answer alike although they were trained on different rows, as soon as there are two."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, TrainingTask] = {}
+
+    def add(self, task: TrainingTask) -> None:
+        """Compare a model with those before it."""
+        other = self._seen.setdefault(list(task.answers().values())[-1].confidence.tobytes(), task)
         if other is not task and not np.array_equal(other.indices, task.indices):
             raise UsageError(
                 f"two models that were to be trained on different rows ({task.folder.name} and {other.folder.name}) "
@@ -405,5 +419,6 @@ def _check_not_the_same(tasks: Sequence[TrainingTask]) -> None:
             )
 
 
-def _digest(values: NDArray[Any]) -> str:
+def digest_of(values: NDArray[Any]) -> str:
+    """Name an array by its contents."""
     return hashlib.sha256(np.ascontiguousarray(values).tobytes() + str(values.dtype).encode()).hexdigest()[:16]

@@ -157,6 +157,13 @@ def train_many(
     return [done[bound.digest] for bound in settled if bound.digest in done]
 
 
+def unfinished(configs: Sequence[TrainConfig], runs: Path) -> int:
+    """Count the configurations that :func:`train_many` would train into ``runs``."""
+    return sum(
+        _finished(bound, runs) is None for bound in {bound.digest: bound for bound in map(_settled, configs)}.values()
+    )
+
+
 def _look(run: Run, after: AfterTraining) -> TrainTask:
     files = {name: (run.path / name).read_bytes() for name in (*RUN_FILES, "result.json")}
     return TrainTask(run.config, run.path, after, files)

@@ -25,6 +25,8 @@ def write_audit_report(audit: AuditResult, path: Path) -> Path:
     from resperturb.report.page import write_report
 
     if audit.folder is None:
-        raise UsageError("this audit was not kept in a folder, so its scores are not there to be drawn.")
+        raise UsageError(
+            "this audit was not kept in a folder, so its scores are not there to be drawn: give it out=."
+        )
     write_report(path, open_models([audit.folder]), f"What {audit.model.name} leaks")
     return path
