@@ -196,7 +196,7 @@ def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> Non
     assert "calibrated" in {attack.name for attack in audit.attacks}
     config = (tmp_path / "runs" / "mine" / "config.json").read_text()
     assert all(name in config for name in ("relative", "perceptron:64", "stripes:200", "flooding"))
-    assert "What does each way to ask give away?" in (tmp_path / "report.html").read_text()
+    assert "What does each kind of access give away?" in (tmp_path / "report.html").read_text()
 
 
 def declare_operators() -> None:

@@ -173,7 +173,7 @@ def test_a_poison_audit_of_which_nothing_is_proven_names_no_infinite_epsilon() -
         most_that_could_be_shown=1.0,
         verdict="nothing proven",
         guarantee=nothing_proven("No noise."),
-        epsilon_lower=SimpleNamespace(words="no epsilon above 0 was shown", assumptions=()),
+        epsilon_lower=SimpleNamespace(words="no epsilon above 0", assumptions=()),
     )
     written = io.StringIO()
     _show(Console(file=written, width=80), found)  # type: ignore[arg-type]

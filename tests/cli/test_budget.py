@@ -49,7 +49,7 @@ def test_a_person_reads_on_one_screen_that_the_number_means_nothing(run):
     assert "VACUOUS: this number promises nothing of use" in text
     assert "NOT its label" in text
     assert "not true in general" in text
-    assert "resperturb attack RUN" in text
+    assert "resperturb audit RUN" in text
     assert len(out.splitlines()) <= 40
 
 

@@ -119,11 +119,26 @@ def test_light_and_dark(page: Page) -> None:
     page.locator("#theme").click()
 
 
+# Texts of charts that end beyond their chart, where nobody can read them.
+BEYOND = """() => [...document.querySelectorAll(".chart")].flatMap(chart => {
+  const { left, right } = chart.getBoundingClientRect();
+  return [...chart.querySelectorAll(".main-svg text")].filter(text => text.textContent.trim()).filter(text => {
+    const box = text.getBoundingClientRect();
+    return box.width && (box.left < left - 1 || box.right > right + 1);
+  }).map(text => chart.id + ": " + text.textContent);
+})"""
+
+
 def test_it_fits_a_screen_and_a_phone(page: Page) -> None:
     page.screenshot(path=ARTEFACTS / "report-1280.png", full_page=True)
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_function("() => document.querySelector('#chart-bounds .main-svg').clientWidth < 390")
     assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    assert page.evaluate(BEYOND) == []
+    for cell in page.locator(".decided td, .signature span").all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] < box["x"] + box["width"] <= 390
     page.screenshot(path=ARTEFACTS / "report-390.png", full_page=True)
     page.set_viewport_size({"width": 1280, "height": 900})
 

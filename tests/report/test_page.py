@@ -17,7 +17,7 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
 from resperturb.report.page import render, write_report
-from resperturb.training.run import Run
+from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as
 
 NASTY = "<script>alert(1)</script>"
@@ -157,9 +157,9 @@ def test_a_tied_rate_is_no_number_anywhere_and_an_attack_without_ties_goes_first
 
     votes = np.repeat([0.0, 1.0], [50, 150]), np.repeat([0.0, 1.0], [100, 100])
     mine = keep("label-only", *votes)
-    chart = low_false_positives([mine])
-    assert chart is not None
-    assert chart.figure["data"][0]["y"] == []
+    assert low_false_positives([mine]) is None
+    [band] = [trace for trace in figures(render([mine], "A report"))["roc"]["data"] if trace.get("fill")]
+    assert min(band["x"]) == 0.5  # below it no threshold lies between the tied scores
     number, table = compared()
     assert number is None
     assert "tied" in table
@@ -387,8 +387,60 @@ def test_runs_are_ranked_only_where_they_were_attacked_alike_and_chance_did_not_
 
     assert "found least" not in headline([runs[0], ReportedModel("other", attacked_run.path, attacked_run)])
     twice = [ReportedModel(name, attacked_run.path, attacked_run) for name in ("one", "two")]
-    assert headline(twice).startswith("A leak was seen in 2 of 2 attacked models")
+    assert headline(twice).startswith("A leak was seen in both attacked models; ")
     assert "found least" not in headline(twice)
+
+
+def test_the_headline_names_the_models_that_leak(attacked_run: Run, noisy_run: Run) -> None:
+    from resperturb.report.wording import headline
+
+    leaking = ReportedModel("mine", attacked_run.path, attacked_run)
+    quiet = ReportedModel("quiet", noisy_run.path, noisy_run)
+    assert (leaking.leaks, quiet.leaks) == (True, False)
+    assert headline([quiet, leaking]).startswith("A leak was seen in 1 of 2 attacked models (“mine”); ")
+
+
+def test_what_attacks_saw_of_a_model_that_was_not_audited_is_its_evidence(attacked_run: Run, bare_run: Run) -> None:
+    from resperturb.report.decision import decision_of
+    from resperturb.report.policy import default_policy
+
+    def evidence(run: Run) -> str:
+        return decision_of(ReportedModel("mine", run.path, run), default_policy()).evidence
+
+    assert re.fullmatch(r"\d attacks? that saw a leak; not audited", evidence(attacked_run))
+    assert evidence(bare_run) == "none: neither attacked nor audited"
+
+
+def test_a_guarantee_that_is_none_is_told_once(noisy_run: Run, tmp_path: Path) -> None:
+    run = copied(noisy_run, tmp_path)
+    model = ReportedModel("noisy", run.path, run)
+    assert model.audit is not None
+    unproven = dataclasses.replace(model.audit, guarantee=run.guarantee(1e-300), delta=1e-300)
+    dataclasses.replace(unproven, tested_guarantee=unproven.guarantee).save(run.path)
+    model = ReportedModel("noisy", run.path, run)
+    assert model.guarantee.not_met
+    assert text(render([model], "A report")).count("No guarantee: ") == 1
+
+
+def test_a_new_audit_replaces_an_old_one_with_its_attacks(
+    noisy_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from resperturb.audits import audit_run
+    from resperturb.audits.result import Shadows
+
+    run = copied(noisy_run, tmp_path)
+    old = read_audit(run.path)
+    alone = dataclasses.replace(old.fixed[0], name="shadow")
+    scores = kept_attacks(run.path)[0].scores
+    keep_attack(run.path, alone, scores, run.digests)  # what `resperturb attack` made is no part of an audit
+    dataclasses.replace(old, shadows=Shadows(16, 0.5, 0.5, 0.5)).save(run.path)
+    found = audit_run(open_run(run.path), shadows=0, draws=(1, 2))
+    kept = {attack.result.key for attack in kept_attacks(run.path)}
+    assert kept == {attack.key for attack in found.fixed} | {alone.key}
+    assert "replaces one with 16 shadow models" in caplog.text
+    caplog.clear()
+    audit_run(open_run(run.path), shadows=0, draws=(1, 2))
+    assert "replaces" not in caplog.text
 
 
 def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]) -> None:
@@ -501,7 +553,7 @@ def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says
     assert f"<= {trained_for}" in done.stdout
     assert f"<= {converted} swap" in done.stdout
     page = render([ReportedModel("mine", run.path, run)], "A report")
-    assert f"proven {trained_for} ({converted} for the swap of a record, drawn)" in page
+    assert f"proven {trained_for} ({converted} for swaps, drawn)" in page
     words = text(page)
     assert f"psilon at most {trained_for} at delta {proven.delta:g}." in words
     assert f"psilon at most {converted} at delta {proven.delta:g}, counted for the swap of a record" in words

@@ -50,7 +50,7 @@ def the_failure(checks: list[IntegrityCheck]) -> IntegrityCheck:
 
 
 def test_a_good_run_passes_and_what_was_not_looked_at_is_said(run: Run) -> None:
-    assert outcomes(verify_run(run.path)) == {
+    assert outcomes(verify_run(open_run(run.path))) == {
         "result.json and its digests": "ok",
         "model.safetensors": "ok",
         "metrics.jsonl": "ok",
@@ -60,12 +60,12 @@ def test_a_good_run_passes_and_what_was_not_looked_at_is_said(run: Run) -> None:
         "data": "not checked",
         "signature": "not checked",
     }
-    assert outcomes(verify_run(run.path, with_data=True))["data"] == "ok"
+    assert outcomes(verify_run(open_run(run.path), with_data=True))["data"] == "ok"
 
 
 def test_a_checkpoint_that_is_left_is_found(run: Run) -> None:
     (run.path / ".checkpoint.safetensors.01234567.tmp").touch()
-    assert the_failure(verify_run(run.path)).what == "secrets"
+    assert the_failure(verify_run(open_run(run.path))).what == "secrets"
 
 
 def test_an_epsilon_that_the_configuration_does_not_give_is_found(run: Run) -> None:
@@ -73,7 +73,7 @@ def test_an_epsilon_that_the_configuration_does_not_give_is_found(run: Run) -> N
     for name in ("schema", "digests", "checksum"):
         del values[name]
     run.result_path.write_text(json.dumps({**values, "guarantee": {"epsilon": 0.1}}))
-    failed = the_failure(verify_run(run.path))
+    failed = the_failure(verify_run(open_run(run.path)))
     assert failed.what == "epsilon"
     assert "says epsilon 0.1, and config.json gives" in failed.detail
 
@@ -84,49 +84,54 @@ def test_runs_from_before_digests_say_what_nothing_is_known_of(run: Run) -> None
         del values[name]
     run.result_path.write_text(json.dumps(values))
     (run.path / "audit.json").write_text('{"found": 1}')
-    found = outcomes(verify_run(run.path))
+    found = outcomes(verify_run(open_run(run.path)))
     assert found["result.json and its digests"] == found["audit.json"] == "not checked"
     assert "failed" not in found.values()
 
 
 def test_a_signed_run_is_as_it_was_signed(run: Run, key: Path) -> None:
-    sign_run(run.path, key)
-    assert outcomes(verify_run(run.path, signer=key.with_suffix(".pub")))["signature"] == "ok"
-    unknown = next(check for check in verify_run(run.path) if check.what == "signature")
+    assert outcomes(sign_run(open_run(run.path), key, signer=key.with_suffix(".pub")))["signature"] == "ok"
+    assert outcomes(verify_run(open_run(run.path), signer=key.with_suffix(".pub")))["signature"] == "ok"
+    unknown = next(check for check in verify_run(open_run(run.path)) if check.what == "signature")
     assert (unknown.outcome, "SHA256:" in unknown.detail) == ("not checked", True)
-    sign_run(run.path, key)  # again
+    sign_run(open_run(run.path), key)  # again
 
 
 def test_whoever_computes_all_digests_anew_is_found_by_the_signature(run: Run, key: Path) -> None:
-    sign_run(run.path, key)
+    sign_run(open_run(run.path), key)
     write_bound_json(run.path / "audit.json", {"found": 0}, run.digests)
-    failed = the_failure(verify_run(run.path, signer=key.with_suffix(".pub")))
+    failed = the_failure(verify_run(open_run(run.path), signer=key.with_suffix(".pub")))
     assert failed.what == "signature"
     assert failed.detail.endswith("audit.json is not as it was signed.")
 
 
 def test_a_file_that_was_added_is_not_signed(run: Run, key: Path) -> None:
-    sign_run(run.path, key)
+    sign_run(open_run(run.path), key)
     write_bound_json(run.path / "poison.json", {}, run.digests)
-    assert "poison.json is not as it was signed" in the_failure(verify_run(run.path)).detail
+    assert "poison.json is not as it was signed" in the_failure(verify_run(open_run(run.path))).detail
 
 
 def test_the_signature_of_somebody_else_is_refused(run: Run, key: Path, tmp_path: Path) -> None:
-    sign_run(run.path, key)
+    sign_run(open_run(run.path), key)
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    assert "is not signed by a key of" in the_failure(verify_run(run.path, signer=other.with_suffix(".pub"))).detail
-    assert the_failure(verify_run(run.path, signer=run.metrics_path)).detail.endswith("id_ed25519.pub does.")
+    assert (
+        "is not signed by a key of"
+        in the_failure(verify_run(open_run(run.path), signer=other.with_suffix(".pub"))).detail
+    )
+    assert the_failure(verify_run(open_run(run.path), signer=run.metrics_path)).detail.endswith(
+        "id_ed25519.pub does."
+    )
 
 
 def test_a_run_that_is_not_signed_fails_where_a_signer_is_expected(run: Run, key: Path) -> None:
-    assert the_failure(verify_run(run.path, signer=key.with_suffix(".pub"))).what == "signature"
+    assert the_failure(verify_run(open_run(run.path), signer=key.with_suffix(".pub"))).what == "signature"
 
 
 def test_a_damaged_run_is_not_signed(run: Run, key: Path) -> None:
     run.metrics_path.write_text("")
     with pytest.raises(ResperturbError, match=r"is not signed: .*metrics\.jsonl"):
-        sign_run(run.path, key)
+        sign_run(open_run(run.path), key)
     assert not (run.path / "manifest.json").exists()
 
 
@@ -134,23 +139,23 @@ def test_what_is_no_key_cannot_sign(run: Run) -> None:
     os.mkfifo(run.path.parent / "pipe")
     for key in (run.metrics_path, run.path.parent / "pipe", run.path / "nothing"):
         with pytest.raises(UsageError, match="give a private key of OpenSSH"):
-            sign_run(run.path, key)
+            sign_run(open_run(run.path), key)
     assert not (run.path / "manifest.json").exists()
 
 
 def test_without_openssh_it_says_what_to_install(run: Run, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign_run(run.path, key)
+    sign_run(open_run(run.path), key)
     monkeypatch.setenv("PATH", "")
-    assert "install OpenSSH" in the_failure(verify_run(run.path)).detail
+    assert "install OpenSSH" in the_failure(verify_run(open_run(run.path))).detail
 
 
 def test_an_unfinished_run_cannot_be_verified(run: Run) -> None:
     run.result_path.unlink()
     with pytest.raises(UsageError, match="not finished"):
-        verify_run(run.path)
+        verify_run(open_run(run.path))
 
 
 def test_the_manifest_names_every_file(run: Run, key: Path) -> None:
-    sign_run(run.path, key)
+    sign_run(open_run(run.path), key)
     signed = json.loads((run.path / verify.MANIFEST).read_text())["files"]
     assert signed.keys() == {"audit.json", "config.json", "metrics.jsonl", "model.safetensors", "result.json"}

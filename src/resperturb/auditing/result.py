@@ -51,7 +51,7 @@ class LowerBound:
         if self.unmet:
             return f"no bound: {self.unmet[0]}"
         if self.epsilon == 0:
-            return f"no epsilon above 0 was shown {how_sure}"
+            return f"no epsilon above 0 {how_sure}"
         return f"epsilon at least {self.epsilon:.3g} {how_sure}"
 
     @property

@@ -37,7 +37,7 @@ EXPOSED_SHARE, FEWEST_EXPOSED = 0.02, 20
 
 CAVEATS = (
     "An attack that finds nothing proves nothing: a stronger one may exist. What is found is a leak.",
-    "balanced_accuracy is that of the best threshold in hindsight, which flatters the attack when records are few.",
+    "Balanced accuracy is that of the best threshold in hindsight, which flatters the attack when records are few.",
     "The strongest of many attacks is found in hindsight: its AUC is a little too high. Bounds on epsilon are not "
     "concerned: the attacks they come from were fixed before, and their number is corrected for.",
 )

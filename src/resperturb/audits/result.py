@@ -1,5 +1,6 @@
 """What an audit found: one object, written and read by attacks, command line, report and reproduction alike."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from resperturb.files import plain, read_json
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
 from resperturb.training.bound import read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
+
+_logger = logging.getLogger(__name__)
 
 SCHEMA = 3
 AUDIT_FILE = "audit.json"
@@ -168,7 +171,7 @@ class AuditResult:
         return (
             f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {strongest.auc:.3f} "
             f"({low:.3f} to {high:.3f}) by {strongest.full_name}, the strongest of {len(self.fixed)} fixed attacks; "
-            f"{self.epsilon_lower.words}{unit}."
+            f"shown: {self.epsilon_lower.words}{unit}."
         )
 
     @property
@@ -223,7 +226,13 @@ class AuditResult:
         return {**{name: plain(getattr(self, name)) for name in names}, **derived}
 
     def save(self, folder: Path) -> None:
-        """Keep the result in ``folder`` as ``audit.json``, bound to what was audited."""
+        """Keep the result in ``folder`` as ``audit.json``, bound to what was audited.
+
+        It takes the place of an earlier audit there, whose attacks go with it: a page must not mix the two.
+        """
+        for attack in _replaced(folder, self):
+            for path in _attack_files(folder, attack):
+                path.unlink(missing_ok=True)
         write_bound_json(folder / AUDIT_FILE, self, self.digests)
 
     def report(self, path: str | Path) -> Path:
@@ -251,6 +260,26 @@ def verdict_of(upper: float, lower: float) -> Verdict:
     if lower > upper:
         return "refuted"
     return "consistent" if upper - lower <= AGREEMENT else "gap"
+
+
+def _replaced(folder: Path, new: AuditResult) -> list[AttackResult]:
+    """The attacks of the audit that ``new`` replaces and that it did not make itself; warn if it tried less."""
+    if not (folder / AUDIT_FILE).exists():
+        return []
+    try:
+        old = read_audit(folder)
+    except ResperturbError:  # it cannot be read, so nothing is known of its attacks
+        return []
+    if old.shadows.count > new.shadows.count:
+        _logger.warning(
+            "This audit replaces one with %d shadow models (AUC %.3f) in %s, and tried less. Rerun that one to have "
+            "it back: its shadow models are kept.",
+            old.shadows.count,
+            old.strongest.auc,
+            folder,
+        )
+    made = {attack.key for attack in new.attacks}
+    return [attack for attack in old.fixed if attack.key not in made]
 
 
 def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditResult:
@@ -333,10 +362,16 @@ class _KeptResult:
 
 def keep_attack(folder: Path, result: AttackResult, scores: AttackScores, digests: Mapping[str, str]) -> None:
     """Keep an attack and its scores among those in ``folder``, bound to what ``digests`` say it was an attack on."""
-    path = folder / SCORES_FOLDER / f"{result.key}.json"
+    described, scored = _attack_files(folder, result)
     arrays = {"members": scores.members, "nonmembers": scores.nonmembers}
-    write_bound_arrays(path.with_suffix(".npz"), arrays, {**digests, _ATTACK: result.key})
-    write_bound_json(path, {"result": result}, digests)
+    write_bound_arrays(scored, arrays, {**digests, _ATTACK: result.key})
+    write_bound_json(described, {"result": result}, digests)
+
+
+def _attack_files(folder: Path, attack: AttackResult) -> tuple[Path, Path]:
+    """Where an attack is kept: its result, and its scores."""
+    described = folder / SCORES_FOLDER / f"{attack.key}.json"
+    return described, described.with_suffix(".npz")
 
 
 def kept_attacks(folder: Path, digests: Mapping[str, str] | None = None) -> list[KeptAttack]:

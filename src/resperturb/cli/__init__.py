@@ -84,6 +84,7 @@ def _show_log() -> None:
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("resperturb")
     logger.addHandler(handler)
+    logger.propagate = False  # Opacus gives the root logger a handler of its own, which would say everything again
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
 
 

@@ -255,8 +255,8 @@ def _next_steps(budget: "AdditiveGuarantee") -> list[str]:
     if budget.level != "vacuous":
         return []
     return [
-        "This does not say that the model leaks, only that nothing is proven. What an attack really finds: "
-        "`resperturb attack RUN`.",
+        "This does not say that the model leaks, only that nothing is proven. What attacks find: "
+        "`resperturb audit RUN`.",
         "The noise a provable budget needs: `resperturb calibrate additive`, or `calibrate dpsgd`.",
     ]
 

@@ -33,7 +33,7 @@ Any network: `resperturb train --data ./patches --model timm:resnet26d --image-s
 
 With a formal guarantee: `resperturb train --data ./patches --method dpsgd --target-epsilon 3 --out runs/dp`
 
-From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options win over it.
+From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options override it.
 
 A run that was stopped or killed is resumed by the same command.
 
@@ -150,12 +150,12 @@ SETTINGS = (
     Setting(DATA, "data.label_column", str, "Column of the labels; guessed."),
     Setting(DATA, "data.image_size", int, "Resize the short side to this many pixels and take the centre."),
     Setting(DATA, "data.bits", int, "Bits that the values of 16-bit images have, if the files do not say; 16."),
-    Setting(DATA, "data.limit", int, "Use only the first so many images."),
+    Setting(DATA, "data.limit", int, "Use only the first N images."),
     Setting(
         DATA,
         "normalization",
         Literal["half", "imagenet", "inception", "cifar10", "mnist"],
-        "Constants that pixels are normalised by: half (mean 0.5, std 0.25) for resnet8 and its sisters, imagenet "
+        "Constants that pixels are normalised by: half (mean 0.5, std 0.25) for resnet8 and its family, imagenet "
         "for others.",
     ),
     Setting(
@@ -227,12 +227,12 @@ SETTINGS = (
     Setting(METHOD, "method.delta", float, "The delta beside epsilon; 1e-5."),
     Setting(METHOD, "method.clip", float, "Largest norm of one image's gradient; 1.0, or inf."),
     Setting(METHOD, "method.max_physical_batch", int, "Most images in memory at once, whatever the batch; 64."),
-    Setting(TRAINING, "epochs", int, "Passes over the training images; 100, or 20 from --weights."),
-    Setting(TRAINING, "batch_size", int, "Images per step; 128."),
-    Setting(TRAINING, "optimizer", Literal["sgd", "adamw"], "sgd for resnet8 and its sisters, adamw for others."),
-    Setting(TRAINING, "lr", float, "First learning rate; 0.1 for resnet8..., 1e-3 for others."),
-    Setting(TRAINING, "momentum", float, "Momentum of SGD; 0.9."),
-    Setting(TRAINING, "weight_decay", float, "Weight decay; 1e-4 for resnet8..., 0.05 for others."),
+    Setting(TRAINING, "epochs", int, "Passes over the training images; default 100, or 20 with --weights."),
+    Setting(TRAINING, "batch_size", int, "Images per step; default 128."),
+    Setting(TRAINING, "optimizer", Literal["sgd", "adamw"], "sgd for resnet8 and its family, adamw for others."),
+    Setting(TRAINING, "lr", float, "First learning rate; default 0.1 for resnet8..., 1e-3 for others."),
+    Setting(TRAINING, "momentum", float, "Momentum of SGD; default 0.9."),
+    Setting(TRAINING, "weight_decay", float, "Weight decay; default 1e-4 for resnet8..., 0.05 for others."),
     Setting(
         TRAINING,
         "schedule",
@@ -328,7 +328,7 @@ def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, A
 def train(
     *,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings; options win over it.", rich_help_panel=RUN)
+        Path | None, typer.Option(help="YAML file of settings; options override it.", rich_help_panel=RUN)
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run; named by its hash if left out.", rich_help_panel=RUN)
@@ -420,7 +420,7 @@ def _how_to_audit(run: Any) -> str:
         part = data.part.replace("_", " ")
         return (
             f"Trained on {result.records} of the training images ({part}); {tested}. "
-            f"Next: resperturb attack {run.path}"
+            f"Next: resperturb audit {run.path}"
         )
     how = (
         "asks for its canaries"

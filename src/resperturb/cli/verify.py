@@ -1,6 +1,8 @@
 """``resperturb verify``: are the files of a run those of one training, unchanged, without a secret, and signed?"""
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +11,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
+    from resperturb.training.run import Run
     from resperturb.training.verify import IntegrityCheck
 
 HELP = """
@@ -38,31 +41,48 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check, sign if asked, and print."""
+    from resperturb.training.run import open_run
     from resperturb.training.verify import sign_run, verify_run
 
-    if sign is not None:
-        sign_run(run, sign)
-    checks = [*verify_run(run, with_data=with_data, signer=signer), _attacks(run)]
+    opened = open_run(run)
+    if sign is None:
+        checks = verify_run(opened, with_data=with_data, signer=signer)
+    else:
+        checks = sign_run(opened, sign, with_data=with_data, signer=signer)
+    checks.append(_attacks(opened))
     whole = all(check.outcome != "failed" for check in checks)
     emit({"run": str(run), "whole": whole, "checks": [asdict(check) for check in checks]}, as_json, _shown(checks))
     if not whole:
         raise typer.Exit(1)
 
 
-def _attacks(run: Path) -> "IntegrityCheck":
-    """Check that every attack that the audit made is still there: without one the model looks better."""
+def _attacks(run: "Run") -> "IntegrityCheck":
+    """IntegrityCheck that every attack that the audit made is still there: without one the model looks better."""
     from resperturb.errors import ResperturbError
-    from resperturb.report.collect import open_models
+    from resperturb.report.collect import ReportedModel
     from resperturb.training.verify import IntegrityCheck
 
     what = "attacks of audit.json"
     try:
-        [model] = open_models([run])
+        model = ReportedModel(run.path.name, run.path, run)
         if model.audit is None:
             return IntegrityCheck(what, "not checked", "the run was not audited.")
         return IntegrityCheck(what, "ok", f"all {len(model.attacks)} that were kept are there.")
     except ResperturbError as error:
         return IntegrityCheck(what, "failed", str(error))
+
+
+def _in_short(checks: "list[IntegrityCheck]") -> Iterator["IntegrityCheck"]:
+    """Make one line of the files of a folder about which there is nothing to say but that they are as they were."""
+
+    def key(check: "IntegrityCheck") -> tuple[str, str] | str:
+        folder = check.what.rpartition("/")[0]
+        return (folder, check.detail) if folder and check.outcome == "ok" else check.what
+
+    for _, group in groupby(checks, key):
+        first, *others = group
+        folder = first.what.rpartition("/")[0]
+        yield replace(first, what=f"{folder}/ ({1 + len(others)} files)") if others else first
 
 
 def _shown(checks: "list[IntegrityCheck]") -> Any:
@@ -74,7 +94,7 @@ def _shown(checks: "list[IntegrityCheck]") -> Any:
         table = Table()
         for heading in ("checked", "outcome", "found"):
             table.add_column(heading)
-        for check in checks:
+        for check in _in_short(checks):
             colour = COLOURS[check.outcome]
             table.add_row(escaped(check.what), f"[{colour}]{check.outcome}[/]", escaped(check.detail))
         console.print(table)

@@ -63,6 +63,23 @@ def perturb(
     >>> strategy_of(model)
     Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
     """
+    chosen = place_noise(model, strategy, targets, seed)
+    inner = unwrapped(model)
+    log.info(
+        "%s: noise (%s) at %d of %d junctions%s",
+        type(inner).__name__,
+        strategy.describe(),
+        len([junction for junction in chosen if junction.live]),
+        len(junctions(inner)),
+        "" if targets is None else f", chosen by targets={targets!r}",
+    )
+    return model
+
+
+def place_noise(
+    model: nn.Module, strategy: Strategy, targets: str | Sequence[str] | None, seed: int | None = None
+) -> list[Junction]:
+    """Do what :func:`perturb` does, which says so; return the junctions that have the noise."""
     _check_types(model, strategy)
     if (present := strategy_of(model)) is not None:
         raise UsageError(f"the model is perturbed already, by {present}; start from a fresh one.")
@@ -80,14 +97,6 @@ def perturb(
     set_noise(chosen, StrategyNoise(strategy, source))
     strategy.install(networks, source)
     setattr(inner, MARK, Mark(strategy, source, len(chosen)))
-    log.info(
-        "%s: noise (%s) at %d of %d junctions%s",
-        type(inner).__name__,
-        strategy.describe(),
-        len([junction for junction in chosen if junction.live]),
-        len(junctions(inner)),
-        "" if targets is None else f", chosen by targets={targets!r}",
-    )
     inner.register_state_dict_post_hook(StateDictMark(strategy))  # type: ignore[no-untyped-call]
     for junction in chosen:
         if isinstance(junction.module, nn.TransformerEncoderLayer):
@@ -99,7 +108,7 @@ def perturb(
         inner.config = config
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
-    return model
+    return chosen
 
 
 def _check_types(model: Any, strategy: Any) -> None:

@@ -114,7 +114,7 @@ def _counted(run: ReportedModel) -> str:
     first, last = run.guarantees[0], run.guarantees[-1]
     if "converted_from" not in last.details:
         return number(last.claimed_epsilon)
-    return f"{number(first.claimed_epsilon)} ({number(last.claimed_epsilon)} for the swap of a record, drawn)"
+    return f"{number(first.claimed_epsilon)} ({number(last.claimed_epsilon)} for swaps, drawn)"
 
 
 def _row(run: ReportedModel, y: int, right: float, ways: Sequence[LowerBound]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _row(run: ReportedModel, y: int, right: float, ways: Sequence[LowerBound]) -
         "low": LEFT if lower is None else max(LEFT, lower.epsilon),
         "high": min(upper, right),
         "shown": lower is not None,
-        "text": f"<b>{shown(run.name)}</b>  {found}{proven}{refuted}",
+        "text": f"<b>{shown(run.name)}</b><br>{found}{proven}{refuted}",
         "worded": f"{run.name}: {found}{proven}" + (", refuted" if run.refuted else ""),
     }
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from resperturb.report.decision import RESIDUAL, advice
 from resperturb.report.record import PrivacyRecord
+from resperturb.report.wording import whom
 
 INTRODUCTION = "Fill in what the model is for, what it was trained on and who is responsible."
 
@@ -75,10 +76,14 @@ def _audit(record: PrivacyRecord) -> list[str]:
     ]
     for attack in [*fixed, *([audit.most_exposed] if audit.most_exposed else [])]:
         rate = attack.tpr_at_1_percent_fpr
-        shown = "not to be seen" if rate is None else f"{rate:.3f}"
+        shown = "not measurable" if rate is None else f"{rate:.3f}"
         area = f"{attack.auc:.3f} ({attack.auc_low:.3f} to {attack.auc_high:.3f})"
-        lines.append(f"| {_text(attack.attack)} | {_text(attack.on)} | {area} | {shown} |")
+        lines.append(f"| {_text(attack.attack)} | {_text(_on(attack.on))} | {area} | {shown} |")
     return [*lines, "", f"Shown: {_text(_sentence(audit.epsilon_shown.words, capital=False))}"]
+
+
+def _on(kind: str) -> str:
+    return kind if "most exposed" in kind or kind.startswith("group") else whom(kind)
 
 
 def _reviewers(record: PrivacyRecord) -> list[str]:

@@ -96,8 +96,8 @@ def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
     return Chart(
         "gap",
         "The gap between training and test",
-        "What a network does better on its own training images than on others it has memorised, and that is what "
-        "membership attacks live on.",
+        "A network that does better on its training images than on others has memorised them, which is what "
+        "membership attacks exploit.",
         f"Training and test accuracy of each run. {worded}.",
         {
             "data": data,
@@ -106,7 +106,7 @@ def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
                     "title": {"text": "accuracy"},
                     "tickformat": "~%",
                     "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
-                    "range": [max(-0.02, low - 0.15), 1.12],
+                    "range": [max(-0.2, low - 0.25), 1.12],
                 },
                 "yaxis": {
                     "tickvals": list(range(len(runs))),

@@ -129,7 +129,7 @@ class ReportedModel:
         """
         tested = None if self.audit is None else self.audit.tested_guarantee
         one = self.guarantee
-        if tested is None or (tested.neighbours, tested.epsilon) == (one.neighbours, one.epsilon):
+        if tested is None or (tested.neighbours, tested.claimed_epsilon) == (one.neighbours, one.claimed_epsilon):
             return (one,)
         return one, tested
 

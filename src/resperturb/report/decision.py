@@ -73,9 +73,16 @@ def decision_of(model: ReportedModel, policy: Policy) -> ModelDecision:
     audit = model.audit
     decision = decide(audit, model.guarantee, policy)
     if audit is None:
-        return ModelDecision(model.name, decision, "none: not audited", "")
+        return ModelDecision(model.name, decision, _without_audit(model), "")
     evidence = decision.tried if audit.shadows.count else f"one run: {decision.tried}"
     return ModelDecision(model.name, decision, evidence, _exposed(audit))
+
+
+def _without_audit(model: ReportedModel) -> str:
+    if not model.attacks:
+        return "none: neither attacked nor audited"
+    saw = "saw a leak" if model.leaks else "saw no leak"
+    return f"{counted(len(model.attacks), 'attack')} that {saw}; not audited"
 
 
 def _exposed(audit: AuditResult) -> str:

@@ -277,7 +277,7 @@ def _shown(audit: AuditResult, policy: Policy) -> Iterator[Check]:
         said = f"Epsilon shown: {lower.words}, above the limit of {limit:g}."
         yield Check(demand, "failed", said, lower.epsilon, None, limit)
     else:
-        said = f"Epsilon shown: {lower.words}; more than {limit:g} was not shown."
+        said = f"Epsilon shown: {lower.words}, within the limit of {limit:g}."
         yield Check(demand, "met", said, lower.epsilon, None, limit)
 
 

@@ -53,7 +53,7 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
     return Chart(
         "frontier",
         "Accuracy against leakage",
-        "The upper left is where one wants to be: accurate, and no better attacked than by a coin. The bars are 95% "
+        "The upper left is the best place: accurate, and attacked no better than by a coin toss. The bars are 95% "
         "intervals of the AUC of the strongest attack that was run.",
         f"Test accuracy against attack AUC. {worded}.",
         {

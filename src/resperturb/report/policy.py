@@ -106,15 +106,19 @@ def read_policy(path: Path) -> Policy:
     return _parsed(read_yaml(path), str(path))
 
 
+def _wrong(kind: str, message: str) -> str:
+    """Say what is wrong with a value, in our words where pydantic's are about its own models."""
+    return "there is no such key" if kind == "extra_forbidden" else message
+
+
 def _parsed(content: Any, where: str) -> Policy:
     try:
         policy = Policy.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
-        raise UsageError(
-            f"{where}: {place}: {first['msg']}; `resperturb gate --init` writes one to begin with."
-        ) from error
+        wrong = _wrong(first["type"], first["msg"])
+        raise UsageError(f"{where}: {place}: {wrong}; `resperturb gate --init` writes one to begin with.") from error
     limits = policy.limits.model_dump(exclude={"delta_proven"})
     if all(value is None for value in limits.values()):
         raise UsageError(f"{where} sets no limit, so it asks nothing; set at least one under limits.")

@@ -48,8 +48,7 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
         "roc",
         "ROC curves",
         "True over false positive rate, with exact 95% intervals at each threshold. Logarithmic axes show the "
-        "confident "
-        "end, where false positives are rare: that is where a leak hurts.",
+        "confident end, where false positives are rare: that is where a leak hurts.",
         f"ROC curves of the strongest attack on each run. {worded}.",
         {"data": data, "layout": _axes("linear")},
         tuple(toggles),
@@ -107,7 +106,7 @@ def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
         )
         said = (f"{rate:.1%} at {label} FPR" for rate, label in zip(rates, labels, strict=True))
         worded.append(f"{run.name}: {', '.join(said)}")
-    if not data:
+    if not rows:
         return None
     return Chart(
         "low-fpr",
@@ -129,13 +128,13 @@ def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
 
 
 def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
-    """Draw the scores that the strongest attack gives to members and to others."""
+    """Draw the scores that the strongest attack gives to members and to non-members."""
     found = [(run, _scaled(attack)) for _, run, attack in attacked(runs)]
     data: list[dict[str, Any]] = []
     rows = []
     for run, scaled in found:
         edges = scaled.edges
-        groups = (("members", scaled.members), ("others", scaled.nonmembers))
+        groups = (("members", scaled.members), ("non-members", scaled.nonmembers))
         for number, (label, scores) in enumerate(groups):
             shares = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0] / scores.size
             steps = charts.line(np.repeat(edges, 2)[1:-1], np.repeat(shares, 2), label, _style(number))
@@ -151,8 +150,8 @@ def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
         "scores",
         "What the attack sees",
         "Scores of the strongest attack on each run; probabilities are on a logit scale. Where the two shapes "
-        "coincide it cannot tell members from others. The outermost steps hold everything beyond them.",
-        f"Distributions of the attack's scores of members and of others, with medians {'; '.join(medians)}.",
+        "coincide it cannot tell members from non-members. The outermost steps hold everything beyond them.",
+        f"Distributions of the attack's scores of members and of non-members, with medians {'; '.join(medians)}.",
         {
             "data": _first_run_only(data),
             "layout": {
@@ -185,8 +184,8 @@ def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
         "precision",
         "Precision and recall over thresholds",
         "If everybody with at least this score is called a member: the share of those named that are members "
-        "(precision, for as many members as others) and the share of members that are named (recall). A precision of "
-        "50% is guessing.",
+        "(precision, for as many members as non-members) and the share of members that are named (recall). A "
+        "precision of 50% is guessing.",
         f"Precision and recall of the strongest attack on {', '.join(run.name for run, _ in found)}.",
         {
             "data": _first_run_only(data),
@@ -201,12 +200,14 @@ def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
 
 
 def _band(number: int, attack: KeptAttack) -> dict[str, Any]:
-    """The interval of the true positive rate at each false positive rate."""
-    points = attack_metrics(attack.scores.members, attack.scores.nonmembers, rates=BAND_RATES).tpr_at_fpr
+    """The interval of the true positive rate at each false positive rate that a threshold has."""
+    found = attack_metrics(attack.scores.members, attack.scores.nonmembers, rates=BAND_RATES).tpr_at_fpr
+    points = [point for point in found if not point.tied]
+    rates = [point.fpr for point in points]
     lows, highs = [point.interval.low for point in points], [point.interval.high for point in points]
     return {
         "type": "scatter",
-        "x": _drawable([*BAND_RATES, *reversed(BAND_RATES)]),
+        "x": _drawable([*rates, *reversed(rates)]),
         "y": _drawable([*highs, *reversed(lows)]),
         "fill": "toself",
         "fillcolor": colour(number, 18),
@@ -262,7 +263,7 @@ class _Scaled:
         low, high = self.edges[0], self.edges[-1]
         ticks = [share for share in TICKS if low <= logit(share) <= high]
         return {
-            "title": {"text": f"{title}, as a probability on a logit scale"},
+            "title": {"text": f"{title} (probability, logit scale)"},
             "tickvals": rounded(float(logit(share)) for share in ticks),
             "ticktext": [f"{100 * share:g}%" for share in ticks],
         }

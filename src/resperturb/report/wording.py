@@ -7,6 +7,8 @@ from resperturb.audits.result import RECORD
 from resperturb.privacy.guarantee import percent
 from resperturb.report.collect import ReportedModel
 
+# More names than this make a headline unreadable.
+NAMED = 3
 CAVEAT = "An attack that finds a leak shows it; one that finds none proves nothing, for a stronger one may exist."
 
 
@@ -18,17 +20,25 @@ def headline(runs: Sequence[ReportedModel]) -> str:
     if len(runs) == 1:
         return finding(runs[0])
     leaking = [run for run in attacked if run.leaks]
-    of = f"{len(attacked)} attacked model{'s' if len(attacked) > 1 else ''}"
     if not leaking:
-        return f"None of {of} was seen to leak, by the attacks that were tried."
-    counted = f"A leak was seen in {len(leaking)} of {of}"
+        return f"None of {counted(len(attacked), 'attacked model')} was seen to leak, by the attacks that were tried."
+    seen = f"A leak was seen in {_which(leaking, attacked)}"
     least = _least_exposed(attacked)
     best = max(attacked, key=lambda run: run.test_accuracy)
     if least is None or unequal(runs):
-        return f"{counted}; the most accurate is {_placed(best)}."
+        return f"{seen}; the most accurate is {_placed(best)}."
     if least is best:
-        return f"{counted}; {_placed(best)} is the most accurate, and the attacks found least in it."
-    return f"{counted}; the attacks found least in {_placed(least)}; the most accurate is {_placed(best)}."
+        return f"{seen}; {_placed(best)} is the most accurate, and the attacks found least in it."
+    return f"{seen}; the attacks found least in {_placed(least)}; the most accurate is {_placed(best)}."
+
+
+def _which(leaking: Sequence[ReportedModel], attacked: Sequence[ReportedModel]) -> str:
+    """How many of the models leak, and which where that is not all of them and they are few."""
+    of = counted(len(attacked), "attacked model")
+    if len(leaking) == len(attacked) > 1:
+        return "both attacked models" if len(attacked) == 2 else f"all {of}"
+    names = ", ".join(f"“{run.name}”" for run in leaking)
+    return f"{len(leaking)} of {of}" + (f" ({names})" if len(leaking) <= NAMED else "")
 
 
 def _least_exposed(attacked: Sequence[ReportedModel]) -> ReportedModel | None:

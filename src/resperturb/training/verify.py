@@ -16,7 +16,7 @@ from typing import Any, Literal
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import digest_of, parse_json, read_bytes, read_json, write_bytes, write_json
 from resperturb.training.bound import read_binding, read_bound_arrays, read_bound_json
-from resperturb.training.run import Run, open_run
+from resperturb.training.run import Run
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
@@ -38,11 +38,11 @@ class _UncheckedError(Exception):
     """There is nothing to check this against."""
 
 
-def verify_run(path: Path | str, *, with_data: bool = False, signer: Path | None = None) -> list[IntegrityCheck]:
-    """Check everything about the finished run in a folder.
+def verify_run(run: Run, *, with_data: bool = False, signer: Path | None = None) -> list[IntegrityCheck]:
+    """IntegrityCheck everything about a finished run.
 
     Args:
-        path: The folder.
+        run: The run, newly opened: what it has read already is not read again.
         with_data: Also read the images and compare them with those that it was trained on.
         signer: A file of public keys, as OpenSSH writes them; the run must be signed by one of them.
 
@@ -50,9 +50,8 @@ def verify_run(path: Path | str, *, with_data: bool = False, signer: Path | None
         What was checked, in order. Nothing is raised where a check fails.
 
     Raises:
-        UsageError: There is no run, or it is not finished.
+        UsageError: It is not finished.
     """
-    run = open_run(path)
     if not run.finished:
         raise UsageError(f"the run {run.path} is not finished, so there is nothing to verify yet.")
     checks = [_check("result.json and its digests", partial(_result, run))]
@@ -70,26 +69,27 @@ def verify_run(path: Path | str, *, with_data: bool = False, signer: Path | None
     return checks
 
 
-def sign_run(path: Path | str, key: Path) -> list[IntegrityCheck]:
-    """Verify the run in a folder and sign all of its files with a private key of OpenSSH.
+def sign_run(run: Run, key: Path, *, with_data: bool = False, signer: Path | None = None) -> list[IntegrityCheck]:
+    """Verify a run and sign all of its files with a private key of OpenSSH.
 
     Args:
-        path: The folder. ``manifest.json`` (the SHA-256 of every file) and its signature are written into it.
+        run: The run. ``manifest.json`` (the SHA-256 of every file) and its signature are written into its folder.
         key: The private key, or the public one of a key that ``ssh-agent`` holds.
+        with_data: As for :func:`verify_run`.
+        signer: As for :func:`verify_run`.
 
     Returns:
-        What was checked.
+        What was checked, the new signature among it.
 
     Raises:
         UsageError: The key cannot be used.
         ResperturbError: The run is not as it should be, or there is no OpenSSH.
     """
-    run = open_run(path)
     if not key.is_file():  # ssh-keygen would wait for a pipe without end
         raise UsageError(f"{key} is no file; give a private key of OpenSSH.")
     for name in (MANIFEST, SIGNATURE):
         (run.path / name).unlink(missing_ok=True)
-    checks = verify_run(path)
+    checks = verify_run(run, with_data=with_data)
     if failed := [check for check in checks if check.outcome == "failed"]:
         raise ResperturbError(f"{run.path} is not signed: {failed[0].detail}")
     write_json(run.path / MANIFEST, {"schema": 1, "files": _digests(run)})
@@ -98,7 +98,7 @@ def sign_run(path: Path | str, key: Path) -> list[IntegrityCheck]:
         (run.path / MANIFEST).unlink()
         raise UsageError(f"{key} cannot be signed with ({_first_line(done.stderr)}); give a private key of OpenSSH.")
     write_bytes(run.path / SIGNATURE, done.stdout)
-    return checks
+    return [*checks[:-1], _check("signature", partial(_signature, run, signer))]
 
 
 def _check(what: str, look: Callable[[], str]) -> IntegrityCheck:
@@ -118,7 +118,11 @@ def _result(run: Run) -> str:
 
 def _weights(run: Run) -> str:
     run.load_model()
-    return f"can be loaded, and its noise is that of config.json ({run.config.perturbation or 'none'})."
+    return f"can be loaded, and its noise is that of config.json ({_noise(run)})."
+
+
+def _noise(run: Run) -> str:
+    return "none" if run.config.perturbation is None else run.config.perturbation.describe()
 
 
 def _metrics(run: Run) -> str:

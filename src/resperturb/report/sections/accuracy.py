@@ -14,9 +14,9 @@ def accuracy(runs: Sequence[ReportedModel]) -> Section:
     return Section(
         "How accurate is it?",
         table=Table(
-            ("run", "noise", "training accuracy", "test accuracy", "gap"),
+            ("run", "training accuracy", "test accuracy", "gap", "noise"),
             [
-                (run.name, run.noise, f"{run.train_accuracy:.3f}", f"{run.test_accuracy:.3f}", f"{run.gap:.3f}")
+                (run.name, f"{run.train_accuracy:.3f}", f"{run.test_accuracy:.3f}", f"{run.gap:.3f}", run.noise)
                 for run in runs
             ],
         ),

@@ -38,7 +38,9 @@
     const layout = painted(figure.layout);
     const line = resolve("@line");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, fixedrange: true };
-    const small = narrow.matches;
+    const small = narrow.matches && !printing;
+    // A long title breaks before what it says in brackets.
+    const titled = own => small && own.title ? { title: { text: own.title.text.replace(" (", "<br>(") } } : {};
     return Object.assign({}, layout, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: resolve("@ink"), family: "system-ui, sans-serif", size: small ? 12 : 13 },
@@ -46,7 +48,7 @@
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
       hoverlabel: { bgcolor: resolve("@card"), bordercolor: line, font: { color: resolve("@ink") } }
     }, Object.fromEntries(Object.entries({ xaxis: {}, yaxis: {}, ...layout })
-      .filter(([name]) => /^[xy]axis\d?$/.test(name)).map(([name, own]) => [name, Object.assign({}, axis, own)])));
+      .filter(([name]) => /^[xy]axis\d?$/.test(name)).map(([name, own]) => [name, Object.assign({}, axis, own, titled(own))])));
   }
 
   function draw(figure) {
