@@ -1,6 +1,7 @@
 """What is public says what it takes and what it gives; mypy checks its types by tests/public_types.py."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,16 @@ def test_the_paper_uses_the_library_by_its_public_names_alone(file: Path) -> Non
             continue
         assert not inner, f"line {line.lineno}: {line.module}"
         assert {alias.name for alias in line.names} <= exports(package), f"line {line.lineno}"
+
+
+def classes(folder: Path) -> list[str]:
+    files = (ast.parse(file.read_text()) for file in folder.rglob("*.py"))
+    found = [node.name for tree in files for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [name for name in found if not name.startswith("_")]
+
+
+def test_two_meanings_never_share_the_name_of_a_class() -> None:
+    used = Counter(classes(ROOT / "resperturb"))
+    used.subtract(Counter(classes(ROOT / "resperturb" / "paper")))  # which is private, and counts once
+    used.update(set(classes(ROOT / "resperturb" / "paper")))
+    assert [name for name, count in used.items() if count > 1] == []

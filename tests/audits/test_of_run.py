@@ -151,7 +151,7 @@ def test_a_shadow_that_did_not_learn_is_refused_with_the_numbers(
     audited: tuple[Run, AuditResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = audited
-    monkeypatch.setattr("resperturb.audits.assess.accuracy", lambda answers, who: 0.1)
+    monkeypatch.setattr("resperturb.audits.assess.share_correct", lambda answers, who: 0.1)
     with pytest.raises(ResperturbError, match=r"did not learn: its accuracy .* is 0\.100, the target's is 0\.\d+"):
         audit_run(run, **SETTINGS)
 
