@@ -90,7 +90,7 @@ def forest_figure(found: Mapping[str, AnyResult]) -> "Figure":
         labels = [f"{data}: {_short(row)} ({row.preset}, {_seeds(row)})" for data, row in lines]
         axes.set_yticks(places, labels)
         axes.set_ylim(-0.7, len(lines) - 0.3)
-        axes.set_xlabel("AUC of the attack (low: private)")
+        axes.set_xlabel("AUC of the attack (0.5: guessing)")
         axes.grid(axis="y", visible=False)
         axes.plot([], [], **PAPER_MARK, markeredgecolor=BLUE, label="printed in the paper")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -109,7 +109,7 @@ def table_figure(result: Trained) -> "Figure":
         _points(left, rows, places, "adaptive_auc", "the same, adaptive", ORANGE, "s", -0.06)
         _strongest(left, rows, places, -0.24)
         left.axvline(0.5, color=GREY, linestyle=":", label="guessing")
-        left.set_xlabel("AUC of the attack (low: private)")
+        left.set_xlabel("AUC of the attack (0.5: guessing)")
         _points(right, rows, places, "train_accuracy", "training images", GREY, "o", 0.08)
         _points(right, rows, places, "test_accuracy", "test images", GREEN, "s", -0.08)
         right.set_xlabel("accuracy")
