@@ -243,16 +243,30 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     rp.load(rp.models.build("resnet8", num_classes=2), path)
 
 
-def test_an_averaged_or_compiled_model_is_saved_as_the_network_inside(tmp_path: Path) -> None:
+def test_a_wrapped_model_is_saved_as_the_network_inside(tmp_path: Path) -> None:
+    from lightning_fabric import Fabric
     from torch.optim.swa_utils import AveragedModel
 
     model = rp.perturb(fresh(), STRATEGY)
     averaged = AveragedModel(model)
-    for around in (averaged, torch.compile(model), torch.compile(averaged), nn.DataParallel(model)):
+    fabric = Fabric(accelerator="cpu", devices=1).setup_module(model)
+    compiled = (torch.compile(model), torch.compile(averaged))
+    for around in (averaged, *compiled, nn.DataParallel(model), fabric):
         rp.save(around, tmp_path / "model.safetensors")
         loaded = rp.load(fresh(), tmp_path / "model.safetensors").eval()
         assert same(weights(loaded), weights(model))
         assert rp.strategy_of(loaded) == STRATEGY
+
+
+def test_a_model_in_opacus_wrapper_is_saved_as_the_network_inside(tmp_path: Path) -> None:
+    from opacus import GradSampleModule
+
+    def make() -> nn.Module:
+        return rp.models.build("resnet8", num_classes=3, in_channels=1, norm="group")
+
+    model = rp.perturb(make(), STRATEGY)
+    rp.save(GradSampleModule(model), tmp_path / "model.safetensors")
+    assert same(weights(rp.load(make(), tmp_path / "model.safetensors")), weights(model))
 
 
 def test_a_wrapper_inside_a_model_is_not_saved_under_its_names(tmp_path: Path) -> None:

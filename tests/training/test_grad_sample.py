@@ -11,6 +11,7 @@ from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
 import resperturb as rp
+from resperturb.errors import UsageError
 from resperturb.training.grad_sample import grad_sample_hooks
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
@@ -117,3 +118,37 @@ def test_weights_that_are_frozen_stay_frozen() -> None:
     model(torch.zeros(1, 3, 2, 2)).sum().backward()
     assert not model[1].weight.requires_grad
     assert not hasattr(model[1].weight, "grad_sample")
+
+
+class _InPlace(nn.Module):
+    """Adds in place, as the blocks of torchvision and timm do; or overwrites what a layer was given."""
+
+    def __init__(self, spoilt: bool = False) -> None:
+        super().__init__()
+        self.first, self.second, self.norm = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3, padding=1), nn.GroupNorm(2, 4)
+        self.spoilt = spoilt
+
+    def forward(self, x: Tensor) -> Tensor:
+        identity = self.first(x)
+        hidden = identity * 2
+        out: Tensor = self.norm(self.second(hidden))
+        if self.spoilt:
+            hidden += 1
+        out += identity
+        return out
+
+
+def test_a_sum_in_place_behind_a_layer_is_no_obstacle() -> None:
+    x = torch.randn(3, 3, 5, 5)
+    found = gradients(_InPlace, grad_sample_hooks, x)
+    torch.manual_seed(0)
+    model = _InPlace()
+    for i in range(len(x)):
+        expected = torch.autograd.grad(model(x[i : i + 1]).square().sum(), list(model.parameters()))
+        for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
+            torch.testing.assert_close(found[name][i], gradient, msg=name)
+
+
+def test_a_layer_whose_input_is_overwritten_later_is_refused() -> None:
+    with pytest.raises(UsageError, match="what a Conv2d was given is overwritten"):
+        gradients(lambda: _InPlace(spoilt=True), grad_sample_hooks, torch.randn(3, 3, 5, 5))

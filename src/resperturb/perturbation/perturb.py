@@ -119,11 +119,17 @@ def _check_types(model: Any, strategy: Any) -> None:
         raise UsageError(f"perturb needs a torch.nn.Module, not {model!r}.")
 
 
+# By the names of their classes: neither library is imported for it.
+_INSIDE = {"_FabricModule": "_forward_module", "AbstractGradSampleModule": "_module"}
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside ``torch.compile``, data parallelism and averaging, whose names are the user's own."""
+    """The model inside ``torch.compile``, data parallelism, averaging, Fabric or Opacus; its names are the user's."""
     while True:
         if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
+        elif wrapper := next((base.__name__ for base in type(model).__mro__ if base.__name__ in _INSIDE), None):
+            model = getattr(model, _INSIDE[wrapper])
         elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel | AveragedModel):
             model = model.module
         else:

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from resperturb.errors import UsageError
+
 if TYPE_CHECKING:
     from opacus.grad_sample import GradSampleModule
 
@@ -29,6 +31,30 @@ def grad_sample_hooks(model: nn.Module) -> "GradSampleModule":
 
     class Hooks(GradSampleModule):  # type: ignore[misc]
         GRAD_SAMPLERS = {**GradSampleModule.GRAD_SAMPLERS, nn.Conv2d: conv2d_grad_sample}  # noqa: RUF012
+
+        def add_hooks(self, **options: Any) -> None:
+            super().add_hooks(**options)
+            # Those of modules forbid a sum in place (``out += identity``) behind a layer; tensors have hooks as well.
+            for of_module in self._module.autograd_grad_sample_hooks[1::2]:
+                of_module.remove()
+
+        def capture_activations_hook(self, module: nn.Module, args: Any, output: Any) -> None:
+            before = len(getattr(module, "activations", ()))
+            super().capture_activations_hook(module, args, output)
+            if len(getattr(module, "activations", ())) == before:
+                return
+            kept: list[Tensor] = module.activations[-1]  # type: ignore[index,assignment]
+            versions = [tensor._version for tensor in kept]
+
+            def come_back(gradient: Tensor) -> None:
+                if versions != [tensor._version for tensor in kept]:
+                    raise UsageError(
+                        f"what a {type(module).__name__} was given is overwritten after it, so the gradients of "
+                        "single records are lost; write that operation so that it makes a new tensor."
+                    )
+                self.capture_backprops_hook(module, None, (gradient,), "sum", self.batch_first)
+
+            (output if isinstance(output, Tensor) else output[0]).register_hook(come_back)
 
     convolutions = [m for m in model.modules() if type(m) is nn.Conv2d and m.weight.requires_grad]
     leave_out = _LeaveOutTheSum()

@@ -10,7 +10,6 @@ of what all of them found, so that what is proven does not depend on their numbe
 """
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -221,10 +220,7 @@ class DpsgdSteps(Steps):
         with self.fabric.autocast():
             logits = self.module(images).float()
         loss = self._loss_sum(logits, labels)
-        with warnings.catch_warnings():
-            # The first layer's input needs no gradient, and Opacus does not need it either.
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            self.fabric.backward(loss)
+        self.fabric.backward(loss)
         return StepOutcome(float(loss.detach()), correct(logits, labels), len(labels))
 
 
