@@ -48,7 +48,8 @@ def draw(leak: Axes, accuracy: Axes, models: list[dict[str, Any]]) -> None:
         leak.plot(found["record"]["auc_interval"], [height] * 2, color=BLUE, alpha=0.6)
         paper = best_attack(model, "record", LEARNED)
         if paper is not None:
-            leak.plot(paper["record"]["auc"], height, "D", color=ORANGE, label="the paper's attack")
+            leak.plot(paper["record"]["auc_interval"], [height - 0.16] * 2, color=ORANGE, alpha=0.6)
+            leak.plot(paper["record"]["auc"], height - 0.16, "D", color=ORANGE, label="the paper's attack")
         leak.plot(found["record"]["auc"], height, "o", color=BLUE, label="strongest attack")
         exposed = model["exposed"]["metrics"]
         leak.plot(exposed["auc_interval"], [height + 0.16] * 2, color=VERMILLION, alpha=0.6)

@@ -263,7 +263,7 @@ def _assumptions(query: NoisyQuery, queries: int) -> tuple[Assumption, ...]:
         ),
         Assumption(
             "assumed",
-            f"At most {queries} noise draws are ever answered, by all users together; averaging k draws or k "
-            f"networks counts k times.",
+            f"No more than {queries} draw{'s' if queries > 1 else ''} of the noise, over all users; averaging k "
+            "draws or k networks counts k times.",
         ),
     )

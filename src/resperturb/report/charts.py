@@ -81,10 +81,7 @@ def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
                 "x": rounded(values),
                 "y": list(range(len(runs))),
                 "text": [f"{value:.3f}" for value in values],
-                "textposition": [
-                    "middle left" if value <= min(_accuracies(run)) else "middle right"
-                    for value, run in zip(values, runs, strict=True)
-                ],
+                "textposition": "bottom center" if label == "test" else "top center",
                 "marker": {"color": f"@{number}", "size": 12, "symbol": SYMBOLS[number]},
                 "cliponaxis": False,
             }
@@ -106,7 +103,7 @@ def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
                     "title": {"text": "accuracy"},
                     "tickformat": "~%",
                     "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
-                    "range": [max(-0.2, low - 0.25), 1.12],
+                    "range": [max(-0.1, low - 0.15), 1.15],
                 },
                 "yaxis": {
                     "tickvals": list(range(len(runs))),

@@ -27,7 +27,9 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
     if len(best) > 1 and not unequal(runs):
         x, y = zip(*(points[place] for place in best), strict=True)
         data.append(charts.line(x, y, "frontier: no other run is better in both", charts.DOTTED | {"shape": "hv"}))
-    for (number, run, attack), (auc, accuracy), position in zip(found, points, _positions(points), strict=True):
+    lows, highs = zip(*(attack.interval for _, _, attack in found), strict=True)
+    ends = min(0.48, min(lows) - 0.03), max(0.55, *highs) + 0.05
+    for (number, run, attack), (auc, accuracy), position in zip(found, points, _positions(points, ends), strict=True):
         data.append(
             {
                 "type": "scatter",
@@ -43,7 +45,6 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
                 "cliponaxis": False,
             }
         )
-    lows, highs = zip(*(attack.interval for _, _, attack in found), strict=True)
     accuracies = [accuracy for _, accuracy in points]
     spread = max(0.02, max(accuracies) - min(accuracies))
     worded = "; ".join(
@@ -61,7 +62,7 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
             "layout": {
                 "xaxis": {
                     "title": {"text": AUC_TITLE},
-                    "range": [min(0.48, min(lows) - 0.03), max(0.55, *highs) + 0.05],
+                    "range": list(ends),
                 },
                 "yaxis": {
                     "title": {"text": "test accuracy"},
@@ -245,15 +246,20 @@ def leakage_by_kind(runs: Sequence[ReportedModel]) -> Chart | None:
     )
 
 
-def _positions(points: Sequence[tuple[float, float]]) -> list[str]:
-    """Where to write each point's label: below those that have a neighbour just above."""
-    near = 0.03
-    return [
-        "bottom center"
-        if any(abs(x - other_x) < 4 * near and 0 < other_y - y < near for other_x, other_y in points)
-        else "top center"
-        for x, y in points
-    ]
+def _positions(points: Sequence[tuple[float, float]], ends: tuple[float, float]) -> list[str]:
+    """Where to write each point's label: below those with a neighbour just above, and inwards near an axis' end.
+
+    >>> _positions([(0.5, 0.9), (0.52, 0.89), (0.7, 0.9)], (0.48, 0.72))
+    ['top right', 'bottom right', 'top left']
+    """
+    near, (left, right) = 0.03, ends
+    placed = []
+    for x, y in points:
+        crowded = any(abs(x - other_x) < 4 * near and 0 < other_y - y < near for other_x, other_y in points)
+        share = (x - left) / (right - left)
+        side = "right" if share < 1 / 3 else "left" if share > 2 / 3 else "center"
+        placed.append(f"{'bottom' if crowded else 'top'} {side}")
+    return placed
 
 
 def _coin_toss(axis: str) -> dict[str, Any]:
