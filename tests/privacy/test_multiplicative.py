@@ -149,7 +149,7 @@ def test_a_budget_is_for_any_two_data_sets_but_only_for_the_answers():
     budget = multiplicative_guarantee(QUERY, delta=1e-5, queries=10)
     assert budget.neighbours == "any"
     assert "not from anyone who holds the weights" in budget.protects
-    assert any("At most 10 noise draws" in a.statement for a in budget.assumptions)
+    assert any("No more than 10 draws of the noise" in a.statement for a in budget.assumptions)
 
 
 def test_what_cannot_be_is_refused():

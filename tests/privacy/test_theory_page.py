@@ -69,7 +69,7 @@ def test_the_numbers_in_the_text():
     for epochs, std in ((100, "360"), (1, "36")):
         found = calibrate_additive(epsilon=8, delta=1e-5, length=training_length(epochs=epochs), radius=30)
         assert f"{found.input_std:.0f}" == std
-    assert "must be 360, twelve times" in PAGE
+    assert "must be 360, twelve times" in " ".join(PAGE.split())
     assert 360 / 30 == 12
     for printed, gamma, words in ((1100, 0.5, "0.0311 epochs"), (3000, 4.5, "lasts 7.45")):
         epochs = rdp_rho(printed, 1e-5) / (2 * (30 / (gamma / 2)) ** 2)
