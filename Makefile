@@ -30,7 +30,7 @@ demo: $(PACKAGE)
 	$(BIN)/resperturb demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -33,12 +33,12 @@ Neighbours = Literal["add_remove", "swap"]
 ASSUMED = {
     ("add_remove", "record"): "Each candidate was put in by its own fair coin; the bound is for adding or removing a "
     "record.",
-    ("add_remove", "group"): "Each group was put in by its own fair coin; the bound is for adding or removing a "
-    "group: all records of one person.",
+    ("add_remove", "group"): "Each group (patient) was put in by its own fair coin; the bound is for adding "
+    "or removing a group: all records of one person.",
     ("swap", "record"): "A cut at random decided who was in. Each member was matched with a non-member of the same "
     "label by chance, so that the bound is for replacing an image by another of the same label.",
     ("swap", "group"): "A cut at random decided which groups were in. Each was matched with one that was out by "
-    "chance, so that the bound is for replacing a group by another.",
+    "chance, so that the bound is for replacing a group (patient) by another.",
 }
 TOO_FEW = "There were too few candidates, members and non-members, to bound epsilon by."
 

@@ -158,7 +158,7 @@ def _verdict(found: "AuditResult") -> str:
 
 
 def _bound_words(found: "AuditResult") -> str:
-    unit = " per group" if found.epsilon_lower.unit == "group" else ""
+    unit = " per group (patient)" if found.epsilon_lower.unit == "group" else ""
     return found.epsilon_lower.words + unit
 
 
@@ -204,7 +204,7 @@ def _column(attack: "AttackResult") -> str:
 
 def _plural(kind: str) -> str:
     if kind.startswith(("group", "canaries")):
-        return kind.replace("group", "groups", 1)
+        return kind.replace("group", "groups (patients)", 1)
     return "records" if kind == "record" else f"{kind.replace('_', '-')} canaries"
 
 

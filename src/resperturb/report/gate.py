@@ -176,7 +176,7 @@ def tried(audit: AuditResult) -> str:
     about = [counted(records, "record")] if records else []
     about += [counted(canaries, "canary")] if canaries else []
     shadows = counted(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
-    of = f" of {counted(audit.groups, 'group')}" if audit.groups else ""
+    of = f" of {counted(audit.groups, 'group')} (patients)" if audit.groups else ""
     return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
 
 
