@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -78,7 +80,8 @@ for _command in (
 INTERRUPTED = 130
 
 
-def _show_log() -> None:
+@contextmanager
+def _shown_log() -> Iterator[None]:
     """Print what the library tells of its work, and its warnings, on stderr; one process speaks for all."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
@@ -86,13 +89,18 @@ def _show_log() -> None:
     logger.addHandler(handler)
     logger.propagate = False  # Opacus gives the root logger a handler of its own, which would say everything again
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message, never in a traceback."""
-    _show_log()
     try:
-        app()
+        with _shown_log():
+            app()
     except ResperturbError as error:
         from resperturb.cli.output import fail
 
