@@ -172,12 +172,17 @@ inline void fill(const Key& key, uint64_t index, float* __restrict numbers) {
     }
 }
 
+// Tiles are shared out among the threads of the OpenMP runtime that torch uses too: threads of another one would have to
+// share the cores with torch's, which go on spinning for a while when their work is done.
 template <class Use>
-void each_tile(const uint8_t* key_bytes, uint64_t tile, int64_t count, Use use) {
+void each_tile(const uint8_t* key_bytes, int threads, int64_t count, Use use) {
     const Key key = expanded(key_bytes);
-    alignas(64) float numbers[TILE];
-    for (int64_t start = 0; start < count; start += TILE, tile++) {
-        fill(key, tile, numbers);
+    const int64_t tiles = (count + TILE - 1) / TILE;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t tile = 0; tile < tiles; tile++) {
+        alignas(64) float numbers[TILE];
+        const int64_t start = tile * TILE;
+        fill(key, (uint64_t)tile, numbers);
         use(start, (int)(count - start < TILE ? count - start : TILE), numbers);
     }
 }
@@ -191,16 +196,16 @@ void resperturb_words(const uint8_t* key, uint64_t first, uint64_t stream, uint3
     encrypt(expanded(key), first, stream, words);
 }
 
-// out = n, from the tile on.
-void resperturb_fill(const uint8_t* key, uint64_t tile, int64_t count, float* out) {
-    each_tile(key, tile, count, [=](int64_t start, int size, const float* n) {
+// out = n
+void resperturb_fill(const uint8_t* key, int threads, int64_t count, float* out) {
+    each_tile(key, threads, count, [=](int64_t start, int size, const float* n) {
         std::memcpy(out + start, n, sizeof(float) * size);
     });
 }
 
 // x += scale n
-void resperturb_add(const uint8_t* key, uint64_t tile, int64_t count, float scale, float* x) {
-    each_tile(key, tile, count, [=](int64_t start, int size, const float* __restrict n) {
+void resperturb_add(const uint8_t* key, int threads, int64_t count, float scale, float* x) {
+    each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
         float* __restrict to = x + start;
         for (int i = 0; i < size; i++) to[i] = fma(scale, n[i], to[i]);
     });
@@ -208,9 +213,9 @@ void resperturb_add(const uint8_t* key, uint64_t tile, int64_t count, float scal
 
 // out = x + scale factor n; out may be x
 void resperturb_addcmul(
-    const uint8_t* key, uint64_t tile, int64_t count, float scale, const float* factor, const float* x, float* out
+    const uint8_t* key, int threads, int64_t count, float scale, const float* factor, const float* x, float* out
 ) {
-    each_tile(key, tile, count, [=](int64_t start, int size, const float* __restrict n) {
+    each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
         float* to = out + start;
         const float* from = x + start;
         const float* __restrict by = factor + start;
@@ -219,8 +224,8 @@ void resperturb_addcmul(
 }
 
 // out = scale x n
-void resperturb_mul(const uint8_t* key, uint64_t tile, int64_t count, float scale, const float* x, float* out) {
-    each_tile(key, tile, count, [=](int64_t start, int size, const float* __restrict n) {
+void resperturb_mul(const uint8_t* key, int threads, int64_t count, float scale, const float* x, float* out) {
+    each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
         float* __restrict to = out + start;
         const float* __restrict by = x + start;
         for (int i = 0; i < size; i++) to[i] = scale * by[i] * n[i];

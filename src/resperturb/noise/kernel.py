@@ -14,17 +14,15 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from pathlib import Path
 
 import torch
 
-TILE = 1024
-# What a thread takes at a time: enough to hide the price of handing it over, and well within a processor's cache.
-TILES_AT_ONCE = 128
-_FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+# So many numbers hide the price of waking other threads.
+WORTH_SHARING = 32 * 1024
+_FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 # NIST SP 800-38A, F.5.1: key, first counter, and the key stream of the first block.
 _KNOWN_KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 _KNOWN_COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
@@ -46,9 +44,9 @@ class Kernel:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        key, tile, count, scale, memory = (
+        key, threads, count, scale, memory = (
             ctypes.c_char_p,
-            ctypes.c_uint64,
+            ctypes.c_int,
             ctypes.c_int64,
             ctypes.c_float,
             ctypes.c_void_p,
@@ -56,13 +54,13 @@ class Kernel:
         self._words = library.resperturb_words
         self._words.argtypes = [key, ctypes.c_uint64, ctypes.c_uint64, memory]
         self._fill = library.resperturb_fill
-        self._fill.argtypes = [key, tile, count, memory]
+        self._fill.argtypes = [key, threads, count, memory]
         self._add = library.resperturb_add
-        self._add.argtypes = [key, tile, count, scale, memory]
+        self._add.argtypes = [key, threads, count, scale, memory]
         self._addcmul = library.resperturb_addcmul
-        self._addcmul.argtypes = [key, tile, count, scale, memory, memory, memory]
+        self._addcmul.argtypes = [key, threads, count, scale, memory, memory, memory]
         self._mul = library.resperturb_mul
-        self._mul.argtypes = [key, tile, count, scale, memory, memory]
+        self._mul.argtypes = [key, threads, count, scale, memory, memory]
         for function in (self._words, self._fill, self._add, self._addcmul, self._mul):
             function.restype = None
 
@@ -75,37 +73,27 @@ class Kernel:
 
     def fill(self, key: bytes, count: int, out: int) -> None:
         """Write ``count`` normals to the address ``out``."""
-        _in_threads(count, lambda tile, first, size: self._fill(key, tile, size, out + first))
+        self._fill(key, _threads(count), count, out)
 
     def add(self, key: bytes, count: int, scale: float, x: int) -> None:
         """Compute ``x += scale n``."""
-        _in_threads(count, lambda tile, first, size: self._add(key, tile, size, scale, x + first))
+        self._add(key, _threads(count), count, scale, x)
 
     def addcmul(self, key: bytes, count: int, scale: float, factor: int, x: int, out: int) -> None:
         """Compute ``out = x + scale factor n``; ``out`` may be ``x``."""
-        _in_threads(
-            count,
-            lambda tile, first, size: self._addcmul(key, tile, size, scale, factor + first, x + first, out + first),
-        )
+        self._addcmul(key, _threads(count), count, scale, factor, x, out)
 
     def mul(self, key: bytes, count: int, scale: float, x: int, out: int) -> None:
         """Compute ``out = scale x n``."""
-        _in_threads(count, lambda tile, first, size: self._mul(key, tile, size, scale, x + first, out + first))
+        self._mul(key, _threads(count), count, scale, x, out)
 
 
-def _in_threads(count: int, run: Callable[[int, int, int], None]) -> None:
-    """Call ``run(tile, byte, count)`` for parts that together make up ``count`` floats."""
-    part = TILES_AT_ONCE * TILE
-    threads = torch.get_num_threads()
-    if count <= part or threads == 1:
-        run(0, 0, count)
-        return
-    starts = range(0, count, part)
-    list(
-        thread_pool(os.getpid(), threads).map(
-            lambda start: run(start // TILE, 4 * start, min(part, count - start)), starts
-        )
-    )
+_loaded_by = os.getpid()
+
+
+def _threads(count: int) -> int:
+    """How many threads share out so many numbers; the threads of OpenMP do not live on in a forked child."""
+    return torch.get_num_threads() if count >= WORTH_SHARING and os.getpid() == _loaded_by else 1
 
 
 @lru_cache(maxsize=1)
@@ -134,17 +122,28 @@ def _built() -> Path:
     source = Path(__file__).with_name("kernel.cpp")
     compiler = _compiler()
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
-    parts = (source.read_bytes(), version, repr((compiler, _FLAGS)).encode(), _processor())
+    openmp = _openmp()
+    parts = (source.read_bytes(), version, repr((compiler, _FLAGS, openmp)).encode(), _processor())
     name = "normals-" + hashlib.sha256(b"\0".join(parts)).hexdigest()[:24] + ".so"
     folder = _cache_folder()
     path = folder / name
     if not _is_ours(path):
-        written = folder / f"{name}.{os.getpid()}"
-        command = [*compiler, *_FLAGS, str(source), "-o", str(written)]
-        subprocess.run(command, capture_output=True, check=True, timeout=120)
+        written, compiled = (folder / f"{name}.{os.getpid()}{end}" for end in ("", ".o"))
+        threads = ["-fopenmp"] if openmp else []
+        for command in (
+            [*compiler, *_FLAGS, *threads, "-c", str(source), "-o", str(compiled)],
+            [*compiler, "-shared", str(compiled), *openmp, "-o", str(written)],
+        ):
+            subprocess.run(command, capture_output=True, check=True, timeout=120)
+        compiled.unlink()
         written.chmod(0o700)
         written.replace(path)
     return path
+
+
+def _openmp() -> list[str]:
+    """The OpenMP runtime that torch brought along, to be linked with; without one the kernel has a single thread."""
+    return [str(path) for path in sorted(Path(torch.__file__).with_name("lib").glob("libgomp*.so*"))[:1]]
 
 
 def _processor() -> bytes:
