@@ -189,7 +189,7 @@ def test_evaluating_again_gives_what_training_reported(attacked_run: Run) -> Non
 
 def test_a_line_of_the_log_is_said_once_whoever_else_logs() -> None:
     """Opacus gives the root logger a handler when it is imported."""
-    said = "import logging; logging.basicConfig(); from resperturb.cli import _show_log; _show_log()"
-    said += "; logging.getLogger('resperturb.training').warning('spoken')"
+    said = "import logging; logging.basicConfig(); from resperturb.cli import _shown_log\nwith _shown_log():"
+    said += " logging.getLogger('resperturb.training').warning('spoken')"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert done.stderr == "spoken\n"
