@@ -7,7 +7,7 @@ from resperturb.training.inputs import Inputs, fingerprint, load_inputs, out_ind
 from resperturb.training.loop import InterruptedTrainingError, train
 from resperturb.training.method import Method, method_of, register_method
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
-from resperturb.training.network import build_model
+from resperturb.training.network import build_model, network_fingerprint
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, environment, open_run
 from resperturb.training.steps import STEPS_WORTH_COMPILING, Steps
@@ -33,6 +33,7 @@ __all__ = [
     "load_inputs",
     "make_config",
     "method_of",
+    "network_fingerprint",
     "normalize",
     "open_run",
     "out_indices",

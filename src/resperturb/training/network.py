@@ -32,6 +32,9 @@ def check_network(config: TrainConfig) -> None:
 def network_fingerprint(config: TrainConfig) -> str:
     """Sixteen hexadecimal digits that change with the code of a user's own network and with a file of weights.
 
+    Args:
+        config: The training, whose network is looked at.
+
     Returns:
         The digits; empty if the configuration names the network completely.
     """

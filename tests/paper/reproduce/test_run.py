@@ -203,6 +203,13 @@ def test_a_training_that_diverges_does_not_stop_the_others(tmp_path: Path) -> No
     assert "diverged" in str(library.failure(bad))
 
 
+def test_networks_of_other_modules_are_found_when_they_are_trained(tmp_path: Path) -> None:
+    variant = Variant(strategy="additive", gamma=0.5, network="resperturb.paper.networks:inside_resnet8")
+    library = Library(tmp_path)
+    library.train([config(variant)])
+    assert library.get(config(variant)) is not None
+
+
 def test_a_training_that_another_process_is_at_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_module, "SECONDS_BETWEEN_LOOKS", 0.05)
     said: list[str] = []

@@ -15,7 +15,15 @@ from safetensors import SafetensorError, safe_open
 from resperturb.engine import DiedError, Engine, local_engine, train_many
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.paper.reproduce.plan import is_shadow
-from resperturb.training import InterruptedTrainingError, Run, TrainConfig, fingerprint, load_inputs, open_run
+from resperturb.training import (
+    InterruptedTrainingError,
+    Run,
+    TrainConfig,
+    fingerprint,
+    load_inputs,
+    network_fingerprint,
+    open_run,
+)
 
 SECONDS_BETWEEN_LOOKS = 5.0
 
@@ -42,15 +50,15 @@ class Library:
         return self.folder / ".shadows" if is_shadow(config) else self.folder
 
     def bound(self, config: TrainConfig) -> TrainConfig:
-        """The configuration with the fingerprint of its images, as the run will have it.
+        """The configuration with the fingerprints of its images and its network, as the run will have them.
 
-        The fingerprint is remembered, because the images of all experiments together do not stay in memory.
+        That of the images is remembered, because the images of all experiments together do not stay in memory.
         """
         images = f"{config.data.spec} {config.data.limit}"
         if images not in self._fingerprints:
             self._fingerprints[images] = fingerprint(load_inputs(config.data))
         data = config.data.model_copy(update={"fingerprint": self._fingerprints[images]})
-        return config.model_copy(update={"data": data})
+        return config.model_copy(update={"data": data, "network_fingerprint": network_fingerprint(config)})
 
     def get(self, config: TrainConfig) -> Run | None:
         """The finished run of a configuration; None if it is not there or not whole."""

@@ -58,8 +58,9 @@ A *claim* compares two rows at the best preset at which both were measured. Thei
 seed it is *seen once*, and neither.
 
 **Presets.** `paper` is the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100), batches of 128, no
-augmentation, pixels normalised by constants. `long` is the same for 60 epochs, `cpu` a fraction of that, and DP-SGD,
-which needs the most steps, suffers most from it. The row of the best preset is on these pages; the JSON keeps all.
+augmentation, pixels normalised by constants. `long` is the same for 60 epochs (DP-SGD: 100), `cpu` a fraction of
+that, and DP-SGD, which needs the most steps, suffers most from it. The row of the best preset is on these pages; the
+JSON keeps all.
 
 **Attacks.** The paper's, whose shadow model is a standard ResNet8; *adaptive*, the same with a shadow model trained
 with the target's noise (or by DP-SGD); and the strongest attack of `resperturb audit` (LiRA, RMIA, thresholds;

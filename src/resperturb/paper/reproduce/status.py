@@ -131,8 +131,9 @@ def _share(run: Run) -> float:
 
 
 def _unbound(config: TrainConfig) -> TrainConfig:
-    """The configuration as it is planned: whatever images it was bound to."""
-    return config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": ""})})
+    """The configuration as it is planned: whatever images and code of its network it was bound to."""
+    data = config.data.model_copy(update={"fingerprint": ""})
+    return config.model_copy(update={"data": data, "network_fingerprint": ""})
 
 
 def _of(config: TrainConfig, there: dict[str, OnDisk]) -> OnDisk:
