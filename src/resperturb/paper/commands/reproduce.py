@@ -314,21 +314,19 @@ def _show_result(console: "Console", result: "AnyResult") -> None:
             console.print(f"{result.id}: {line.data}, {line.name}: {line.verdict}", soft_wrap=True)
         return
     table = Table(title=f"{result.id}: {BY_ID[result.id].title}", title_justify="left")
-    audited = any(row.audit for row in result.shown)
-    more = ("adaptive", "audit") if audited else ()
-    for heading in ("row", "preset", "AUC (paper)", *more, "train (paper)", "test (paper)"):
+    for heading in ("row", "preset", "AUC (paper)", "train (paper)", "test (paper)"):
         table.add_column(heading)
     for row in result.shown:
-        strongest = f"{row.audit.auc:.3f}" if row.audit else ""
-        table.add_row(
-            row.key,
-            row.preset,
-            _beside(row, "auc"),
-            *((_beside(row, "adaptive_auc"), strongest) if audited else ()),
-            _beside(row, "train_accuracy"),
-            _beside(row, "test_accuracy"),
-        )
+        beside = (_beside(row, metric) for metric in ("auc", "train_accuracy", "test_accuracy"))
+        table.add_row(row.key, row.preset, *beside)
     console.print(table)
+    for row in result.attacked:
+        strongest = f"{row.audit.auc:.3f} ({row.audit.strongest})" if row.audit else "no audit"
+        console.print(
+            f"  {row.key}, preset {row.preset}: AUC of the adaptive attack {_beside(row, 'adaptive_auc')}, strongest "
+            f"of the audit {strongest}",
+            soft_wrap=True,
+        )
     for row in result.shown:
         console.print(f"  {row.name}: {row.verdict}", soft_wrap=True)
     for claim in result.claims:

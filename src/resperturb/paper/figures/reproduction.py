@@ -74,18 +74,20 @@ def _draw_computed(result: Computed, drawable: Any) -> "dict[str, Figure]":
 def forest_figure(found: Mapping[str, AnyResult]) -> "Figure":
     """Every row of the tables on one axis: AUC as printed, as measured, and of the strongest attack."""
     lines: list[tuple[str, Row]] = []
+    attacked: list[Row | None] = []
     for name in FOREST:
         result = found.get(name)
         if isinstance(result, Trained):
             strategy = " (II)" if name == "idc-table-multiplicative" else ""
             lines += [(f"{DATA_TITLES[row.data]}{strategy}", row) for row in result.shown]
+            attacked += _attacked(result)
     with paper_style():
         figure = _figure(PAGE, 1.3 + 0.27 * len(lines))
         axes = figure.subplots()
         places = np.arange(len(lines))[::-1]
         rows = [row for _, row in lines]
         _points(axes, rows, places, "auc", "the paper's attack, measured", BLUE, "o", 0.0)
-        _strongest(axes, rows, places, -0.22)
+        _strongest(axes, rows, attacked, places, -0.22)
         axes.axvline(0.5, color=GREY, linestyle=":", label="guessing")
         labels = [f"{data}: {_short(row)} ({row.preset}, {_seeds(row)})" for data, row in lines]
         axes.set_yticks(places, labels)
@@ -106,8 +108,12 @@ def table_figure(result: Trained) -> "Figure":
         left, right = figure.subplots(1, 2, sharey=True)
         places = np.arange(len(rows))[::-1]
         _points(left, rows, places, "auc", "the paper's attack", BLUE, "o", 0.12)
-        _points(left, rows, places, "adaptive_auc", "the same, adaptive", ORANGE, "s", -0.06)
-        _strongest(left, rows, places, -0.24)
+        attacked = _attacked(result)
+        there = [(row, place) for row, place in zip(attacked, places, strict=True) if row is not None]
+        if there:
+            adaptive, at = zip(*there, strict=True)
+            _points(left, adaptive, at, "adaptive_auc", "the same, adaptive", ORANGE, "s", -0.06)
+        _strongest(left, rows, attacked, places, -0.24)
         left.axvline(0.5, color=GREY, linestyle=":", label="guessing")
         left.set_xlabel("AUC of the attack (0.5: guessing)")
         _points(right, rows, places, "train_accuracy", "training images", GREY, "o", 0.08)
@@ -130,17 +136,29 @@ def table_figure(result: Trained) -> "Figure":
     return figure
 
 
-def _strongest(axes: "Axes", rows: Sequence[Row], places: Any, shift: float) -> None:
-    """The strongest attack of the audit of each row, with its interval."""
-    shown = [(row.audit, place + shift) for row, place in zip(rows, places, strict=True) if row.audit is not None]
-    for audit, place in shown:
-        axes.plot(audit.auc_interval, [place] * 2, color=VERMILLION, linewidth=1.0)
-    if shown:
-        axes.plot(
-            [audit.auc for audit, _ in shown],
-            [place for _, place in shown],
-            color=VERMILLION, marker="D", linestyle="none", label="strongest of the audit",
-        )  # fmt: skip
+def _attacked(result: Trained) -> list[Row | None]:
+    """For each row that is shown, the one that was attacked harder, which may be of another preset."""
+    found = {(row.data, row.key): row for row in result.attacked}
+    return [found.get((row.data, row.key)) for row in result.shown]
+
+
+def _strongest(axes: "Axes", rows: Sequence[Row], attacked: Sequence[Row | None], places: Any, shift: float) -> None:
+    """The strongest attack of the audit of each row, with its interval; hollow if of a shorter training."""
+    for same, fill, label in ((True, VERMILLION, ""), (False, "none", ", a shorter training")):
+        shown = [
+            (other.audit, place + shift)
+            for row, other, place in zip(rows, attacked, places, strict=True)
+            if other is not None and other.audit is not None and (other.preset == row.preset) is same
+        ]
+        for audit, place in shown:
+            axes.plot(audit.auc_interval, [place] * 2, color=VERMILLION, linewidth=1.0)
+        if shown:
+            axes.plot(
+                [audit.auc for audit, _ in shown],
+                [place for _, place in shown],
+                color=VERMILLION, markerfacecolor=fill, marker="D", linestyle="none",
+                label=f"strongest of the audit{label}",
+            )  # fmt: skip
 
 
 def _points(

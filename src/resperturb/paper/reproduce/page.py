@@ -55,7 +55,7 @@ being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed)
 
 A *claim* compares two rows at the best preset at which both were measured. Their differences are paired by seed: it
 *holds* or *fails* if the mean difference is more than t of its standard errors, and is *open* otherwise. With one
-seed it is *seen once*, and neither.
+seed it is *seen once*, and neither; what several seeds at a lower preset say then stands behind it.
 
 **Presets.** `paper` is the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100), batches of 128, no
 augmentation, pixels normalised by constants. `long` is the same for 60 epochs (DP-SGD: 100), `cpu` a fraction of
@@ -66,7 +66,7 @@ JSON keeps all.
 with the target's noise (or by DP-SGD); and the strongest attack of `resperturb audit` (LiRA, RMIA, thresholds;
 averaged and noiseless draws) on the first seed's training, with the 95% interval of that one attack. The
 strongest is found in hindsight, which makes it a little larger by luck; without shadow models the
-strong attacks cannot be made.
+strong attacks cannot be made. *Epsilon at least* is the lower bound of all attacks together; 0 is no evidence.
 
 **Noise and memorisation.** Noise makes a network fit its images less well, which by itself narrows the gap and lowers
 every AUC. Whether it protects *beyond* that is a question of equal accuracy, which the paper's tables cannot answer;
@@ -137,23 +137,32 @@ def _tally(found: Mapping[str, AnyResult]) -> str:
         if counts[0]:
             label = "not fully measured" if word == "not" else word
             lines.append(f"| rows with printed numbers: {label} | {' | '.join(map(str, counts))} |")
-    for outcome in ("holds", "fails", "open", "seen once", "not measured"):
-        chosen = [claim for claim in claims if claim.outcome == outcome]
-        counts = [sum(claim.reduced in kinds for claim in chosen) for kinds in _KINDS]
-        if outcome == "not measured":
-            counts = [counts[0], 0, 0]
-        if counts[0]:
-            cells = [str(count) for count in counts]
-            if outcome == "seen once":
-                ways = Counter(map(pointing, chosen))
-                cells[0] += f" ({', '.join(f'{count} {way}' for way, count in sorted(ways.items()))})"
-            lines.append(f"| claims: {outcome} | {' | '.join(cells)} |")
-    tested = sum(claim.outcome in ("holds", "fails", "open") for claim in claims)
+    tested = [claim.tested for claim in claims if claim.tested is not None]
+    for outcome in ("holds", "fails", "open"):
+        chosen = [claim for claim in tested if claim.outcome == outcome]
+        if chosen:
+            lines.append(f"| claims over several seeds: {outcome} | {_counted(chosen)} |")
+    once = [claim for claim in claims if claim.outcome == "seen once"]
+    if once:
+        ways = Counter(map(pointing, once))
+        shares = ", ".join(f"{count} {way}" for way, count in sorted(ways.items()))
+        lines.append(f"| claims seen once, at the best preset | {_counted(once, f' ({shares})')} |")
+    unknown = sum(claim.outcome == "not measured" for claim in claims)
+    if unknown:
+        lines.append(f"| claims: not measured | {unknown} | 0 | 0 |")
+    both = sum(claim.over_seeds is not None for claim in claims)
     chance = (
-        f"{tested} claims were tested over several seeds. At 95%, chance alone would decide about "
+        f"{len(tested)} claims were tested over several seeds"
+        + (f", {both} of them at a lower preset than the best, where they are seen once" if both else "")
+        + ". At 95%, chance alone would decide about "
         f"{expected_by_chance(claims):.1f} of them if nothing made any difference."
     )
     return "## What came out\n\n" + "\n".join(lines) + (f"\n\n{chance}" if tested else "")
+
+
+def _counted(claims: Sequence[ClaimFound], shares: str = "") -> str:
+    counts = [sum(claim.reduced in kinds for claim in claims) for kinds in _KINDS]
+    return f"{counts[0]}{shares} | {counts[1]} | {counts[2]}"
 
 
 _KINDS: tuple[tuple[bool, ...], ...] = ((False, True), (False,), (True,))
@@ -176,7 +185,8 @@ def _matrix(found: Mapping[str, AnyResult]) -> str:
         lines.append(f"| {topic} | {' | '.join(cells)} |")
     lines += [
         "",
-        "✓ holds, ✗ fails, ? open, – not claimed or not measured; *seen once* is one training of each row. "
+        "✓ holds, ✗ fails, ? open, over several seeds; – not claimed or not measured; *seen once* is one training of "
+        "each row, at the best preset. "
         "*Reduced* is another preset than `paper`, or a subset of the data.",
     ]
     return "\n".join(lines)
@@ -186,6 +196,11 @@ def _sign(result: Trained, topic: Topic) -> str:
     claim = next((claim for claim in result.claims if claim.topic == topic), None)
     if claim is None:
         return "–"
+    sign = _qualified(claim)
+    return sign if claim.over_seeds is None else f"{sign}; {_qualified(claim.over_seeds)}"
+
+
+def _qualified(claim: ClaimFound) -> str:
     sign = f"seen once: {pointing(claim)}" if claim.outcome == "seen once" else SIGNS[claim.outcome]
     return sign + (" (reduced)" if claim.reduced and sign != "–" else "")
 
@@ -282,13 +297,20 @@ def _trained_parts(result: Trained) -> list[str]:
     parts = []
     if rows and result.kind != "roc":
         parts.append(_rows(rows))
+        parts.append(_harder_attacks(result.attacked))
     if any(row.measured.averaged_test_accuracy for row in rows):
         parts.append(_answers(rows))
     if result.theorem is not None:
         parts.append(_theorem(result.theorem, rows))
     if result.claims:
-        parts.append("\n".join(f"- *{in_words(claim)}*: {claim.text}{_difference(claim)}" for claim in result.claims))
+        parts.append("\n".join(map(_claim, result.claims)))
     return parts
+
+
+def _claim(claim: ClaimFound) -> str:
+    more = claim.over_seeds
+    behind = f" Over several seeds it *{in_words(more)}*.{_difference(more)}" if more is not None else ""
+    return f"- *{in_words(claim)}*: {claim.text}{_difference(claim)}{behind}"
 
 
 def _difference(claim: ClaimFound) -> str:
@@ -299,20 +321,12 @@ def _difference(claim: ClaimFound) -> str:
 
 
 def _rows(rows: Sequence[Row]) -> str:
-    audited = any(row.audit for row in rows)
-    adaptive = any(row.measured.adaptive_auc for row in rows)
-    several = len({row.data for row in rows}) > 1
-    heads = ["model", "preset", "AUC, paper", "AUC, measured"]
-    heads += ["AUC, adaptive"] if adaptive else []
-    heads += ["AUC, audit (strongest)"] if audited else []
-    heads += ["train, paper", "train, measured", "test, paper", "test, measured", "seeds", "verdict"]
+    heads = ["model", "preset", "AUC, paper", "AUC, measured", "train, paper", "train, measured", "test, paper"]
+    heads += ["test, measured", "seeds", "verdict"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for row in rows:
         paper, measured = row.paper, row.measured
-        name = f"{DATA_TITLES[row.data]}: {row.name}" if several else row.name
-        cells = [name, row.preset, _number(paper.auc if paper else None), _spread(measured.auc)]
-        cells += [_spread(measured.adaptive_auc)] if adaptive else []
-        cells += [_audit(row)] if audited else []
+        cells = [_named(row, rows), row.preset, _number(paper.auc if paper else None), _spread(measured.auc)]
         cells += [_number(paper.train_accuracy if paper else None), _spread(measured.train_accuracy)]
         cells += [_number(paper.test_accuracy if paper else None), _spread(measured.test_accuracy)]
         cells += [f"{len(row.seeds)} of {max(len(row.seeds), row.seeds_wanted)}", row.verdict]
@@ -320,14 +334,37 @@ def _rows(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _audit(row: Row) -> str:
-    audit = row.audit
-    if audit is None:
-        return "–"
-    low, high = audit.auc_interval
+def _named(row: Row, among: Sequence[Row]) -> str:
+    several = len({row.data for row in among}) > 1
+    return f"{DATA_TITLES[row.data]}: {row.name}" if several else row.name
+
+
+def _harder_attacks(rows: Sequence[Row]) -> str:
+    """What attacks find that the paper did not make: a table of its own, for they may be of shorter trainings."""
+    if not rows:
+        return ""
+    heads = ["model", "preset", "train / test", "AUC, the paper's attack", "AUC, adaptive"]
+    heads += ["AUC, strongest of the audit", "TPR at 1% FPR", "epsilon at least"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in rows:
+        measured, audit = row.measured, row.audit
+        accuracies = [found.mean if found else None for found in (measured.train_accuracy, measured.test_accuracy)]
+        cells = [_named(row, rows), f"{row.preset}, {row.epochs} epochs" if row.epochs else row.preset]
+        cells += [" / ".join(map(_number, accuracies)), _spread(measured.auc), _spread(measured.adaptive_auc)]
+        if audit is None:
+            cells += ["–"] * 3
+        else:
+            low, high = audit.auc_interval
+            cells.append(
+                f"{audit.auc:.3f} [{low:.3f}, {high:.3f}] ({audit.strongest}; best of {audit.attacks} attacks, "
+                f"{audit.shadows or 'no'} shadows)"
+            )
+            cells.append(_number(audit.tpr_at_1_percent_fpr))
+            cells.append("refused" if audit.refusal else f"{audit.epsilon_lower:.2f} ({audit.confidence:.0%})")
+        lines.append(f"| {' | '.join(cells)} |")
     return (
-        f"{audit.auc:.3f} [{low:.3f}, {high:.3f}] ({audit.strongest}; best of {audit.attacks} attacks, "
-        f"{audit.shadows or 'no'} shadows)"
+        "**Attacks that the paper did not make.** Accuracies and AUCs of a line are of the same trainings, which may "
+        "be shorter than those above; the audit is of the first of them.\n\n" + "\n".join(lines)
     )
 
 

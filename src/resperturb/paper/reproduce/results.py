@@ -147,6 +147,11 @@ class Row:
         """How many seeds and audits it has."""
         return len(self.seeds), int(self.audit is not None)
 
+    @property
+    def harder_attacks(self) -> bool:
+        """Whether attacks were made on it that the paper did not make."""
+        return self.audit is not None or self.measured.adaptive_auc is not None
+
 
 @dataclass(frozen=True)
 class DataUsed:
@@ -184,7 +189,8 @@ class ClaimFound:
     """How a claim of the paper came out, at the best preset at which both of its rows were measured.
 
     ``difference`` is how far the claim's higher row is above its lower one, ``interval`` its 95% interval: over
-    ``seeds`` pairs of trainings on the same quarters, or of one training from its sampling error alone.
+    ``seeds`` pairs of trainings on the same quarters, or of one training from its sampling error alone. Where that is
+    one training only, ``over_seeds`` is how it came out at the best preset that has several, if one has.
     """
 
     text: str
@@ -199,6 +205,12 @@ class ClaimFound:
     seeds: int = 0
     difference: float | None = None
     interval: tuple[float, float] | None = None
+    over_seeds: "ClaimFound | None" = None
+
+    @property
+    def tested(self) -> "ClaimFound | None":
+        """The claim as it came out over several seeds; None if it was seen once at most."""
+        return self if self.outcome in ("holds", "fails", "open") else self.over_seeds
 
 
 @dataclass(frozen=True)
@@ -286,6 +298,22 @@ class Trained:
         there = {(row.data, row.key) for row in self.rows}
         declared = dict.fromkeys((cell.data, cell.key) for cell in BY_ID[self.id].cells)
         return tuple(at_best(self.rows, *place) for place in declared if place in there)
+
+    @property
+    def attacked(self) -> tuple[Row, ...]:
+        """The rows that were attacked harder than in the paper, each at the best preset at which that was done.
+
+        An audit counts for more than the adaptive attack alone.
+        """
+        harder = {
+            place: [row for row in self.rows if (row.data, row.key) == place and row.harder_attacks]
+            for place in dict.fromkeys((row.data, row.key) for row in self.shown)
+        }
+        return tuple(
+            max(rows, key=lambda row: (row.audit is not None, PRESETS[row.preset].rank))
+            for rows in harder.values()
+            if rows
+        )
 
 
 @dataclass(frozen=True)

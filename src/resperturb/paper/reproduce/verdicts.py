@@ -107,28 +107,38 @@ def judged(experiment: Experiment, result: Trained) -> tuple[ClaimFound, ...]:
 
 
 def verdict_on(claim: Claim, result: Trained) -> ClaimFound:
-    """Judge a claim at the best preset at which both rows were measured."""
-    found = ClaimFound(
+    """Judge a claim at the best preset at which both rows were measured, and at the best with several seeds."""
+    unknown = ClaimFound(
         claim.text, claim.metric, claim.lower.data, claim.lower.key, claim.higher.key, "not measured", claim.topic
     )
-    for preset in sorted(PRESETS.values(), key=lambda preset: -preset.rank):
-        lower, higher = (_row(result.rows, preset.name, cell.data, cell.key) for cell in (claim.lower, claim.higher))
-        if lower is None or higher is None:
-            continue
-        low, high = lower.measured.of(claim.metric), higher.measured.of(claim.metric)
-        if low is None or high is None:
-            continue
-        outcome, seeds, difference, interval = paired_difference(low, high)
-        return replace(
-            found,
-            outcome="not compared" if preset.name == "quick" else outcome,
-            preset=preset.name,
-            reduced=bool(result.data_of(lower).reduced or result.data_of(higher).reduced),
-            seeds=seeds,
-            difference=difference,
-            interval=interval,
-        )
-    return found
+    found = [
+        each
+        for preset in sorted(PRESETS.values(), key=lambda preset: -preset.rank)
+        if (each := _verdict_at(preset.name, claim, unknown, result)) is not None
+    ]
+    if not found:
+        return unknown
+    several = next((each for each in found if each.seeds > 1), None)
+    return found[0] if several is found[0] else replace(found[0], over_seeds=several)
+
+
+def _verdict_at(preset: str, claim: Claim, unknown: ClaimFound, result: Trained) -> ClaimFound | None:
+    lower, higher = (_row(result.rows, preset, cell.data, cell.key) for cell in (claim.lower, claim.higher))
+    if lower is None or higher is None:
+        return None
+    low, high = lower.measured.of(claim.metric), higher.measured.of(claim.metric)
+    if low is None or high is None:
+        return None
+    outcome, seeds, difference, interval = paired_difference(low, high)
+    return replace(
+        unknown,
+        outcome="not compared" if preset == "quick" else outcome,
+        preset=preset,
+        reduced=bool(result.data_of(lower).reduced or result.data_of(higher).reduced),
+        seeds=seeds,
+        difference=difference,
+        interval=interval,
+    )
 
 
 def paired_difference(lower: Spread, higher: Spread) -> tuple[ClaimOutcome, int, float, tuple[float, float]]:
@@ -185,7 +195,7 @@ def expected_by_chance(claims: Iterable[ClaimFound]) -> float:
     >>> round(expected_by_chance([ClaimFound("", "auc", "", "", "", "holds")] * 40), 3)
     2.0
     """
-    return (1 - CONFIDENCE) * sum(claim.outcome in ("holds", "fails", "open") for claim in claims)
+    return (1 - CONFIDENCE) * sum(claim.tested is not None for claim in claims)
 
 
 def _row(rows: Iterable[Row], preset: str, data: str, key: str) -> Row | None:
