@@ -129,22 +129,21 @@ def test_sums_have_fresh_noise_of_the_right_size_and_leave_their_input_alone() -
         assert abs(float((one * other).mean())) < 5 * std**2 / math.sqrt(x.numel())
 
 
-def test_sums_in_place_are_the_same_sums() -> None:
-    x, factor = torch.ones(3, 5), torch.full((3, 5), 2.0)
-    for in_place in (False, True):
-        source, given = NoiseSource(seed=1), x.clone()
-        added = source.add(given, 0.5, training=False, in_place=in_place)
-        product = source.addcmul(x.clone(), factor, 0.5, training=False, in_place=in_place)
-        if not in_place:
-            expected = added, product
-        assert (added.data_ptr() == given.data_ptr()) == in_place
-        assert added.equal(expected[0])
-        assert product.equal(expected[1])
-
-
-@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(in_place: bool, dtype: torch.dtype) -> None:
+def test_the_other_side_of_a_sum_is_added_on_the_way(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, plus = (torch.randn(2, 3, 4, 4, dtype=dtype) for _ in range(2))
+    layouts = (plus, plus.to(memory_format=torch.channels_last))
+    one, other = NoiseSource(seed=1), NoiseSource(seed=1)
+    for laid_out in layouts:
+        torch.testing.assert_close(one.add(x, 0.5, False, laid_out), other.add(x + plus, 0.5, False), rtol=0, atol=0)
+        found = one.addcmul(x, laid_out, 0.5, False, laid_out)
+        torch.testing.assert_close(found, other.addcmul(x + plus, plus, 0.5, False), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sides", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(sides: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     a, b = (torch.randn(2, 3, 4, 4, dtype=dtype, requires_grad=True) for _ in range(2))
     source = NoiseSource()
@@ -155,9 +154,9 @@ def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(in_place: bool, d
 
     def product() -> Tensor:
         torch.manual_seed(5)
-        return source.addcmul(a * b, b, 0.5, training=True, in_place=in_place)
+        return source.addcmul(a * b, b, 0.5, training=True, plus=a if sides else None)
 
-    expected = a * b + 0.5 * b * numbers()
+    expected = a * b + 0.5 * b * numbers() + (a if sides else 0)
     torch.testing.assert_close(product(), expected)
     weights = torch.randn_like(a)
     wanted = torch.autograd.grad((weights * expected).sum(), (a, b), create_graph=True)
@@ -168,9 +167,10 @@ def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(in_place: bool, d
     found = torch.autograd.grad((turned * product().to(memory_format=torch.channels_last)).sum(), (a, b))
     torch.testing.assert_close(found, wanted, check_stride=False)
     torch.manual_seed(5)
-    total = source.add(a * 2, 0.5, training=True, in_place=in_place)
-    torch.testing.assert_close(total, 2 * a + 0.5 * numbers())
-    torch.testing.assert_close(torch.autograd.grad((weights * total).sum(), a)[0], 2 * weights)
+    total = source.add(a * 2, 0.5, training=True, plus=a * b if sides else None)
+    torch.testing.assert_close(total, 2 * a + 0.5 * numbers() + (a * b if sides else 0))
+    slope = 2 * weights + (weights * b if sides else 0)
+    torch.testing.assert_close(torch.autograd.grad((weights * total).sum(), a)[0], slope)
 
 
 def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
@@ -180,7 +180,7 @@ def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
     kept: list[int] = []
 
     def product(a: Tensor, b: Tensor) -> Tensor:
-        return source.addcmul(a + b, b, 0.5, training=True)
+        return source.addcmul(a, b, 0.5, training=True, plus=b)
 
     def gradients(call: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
         torch.manual_seed(5)

@@ -34,10 +34,10 @@ def test_the_radius_is_that_of_the_farthest_training_image(noisy_run: Run) -> No
 
 def test_normal_outputs_pass_and_others_do_not() -> None:
     def rejected(draw) -> float:  # type: ignore[no-untyped-def]
-        recorder = _Recorder(lambda total, shortcut, training: total, seed=0)
+        recorder = _Recorder(lambda total, other, shortcut, training: total, seed=0)
         generator = torch.Generator().manual_seed(0)
         for _ in range(200):
-            recorder(draw(generator), None, False)
+            recorder(draw(generator), None, None, False)
         return recorder.outputs("x").rejected
 
     assert rejected(lambda g: torch.randn(4, 100, generator=g)) < 0.12  # 5% of 200 coordinates, give or take
@@ -45,9 +45,9 @@ def test_normal_outputs_pass_and_others_do_not() -> None:
 
 
 def test_the_mean_over_draws_is_what_is_bounded() -> None:
-    recorder = _Recorder(lambda total, shortcut, training: total, seed=0)
+    recorder = _Recorder(lambda total, other, shortcut, training: total, seed=0)
     for sign in (1, -1, 1, -1):
-        recorder(torch.tensor([[3.0, 4.0 * sign]]), None, False)
+        recorder(torch.tensor([[3.0, 4.0 * sign]]), None, None, False)
     assert recorder.outputs("x").mean_norm_largest == pytest.approx(3.0)
 
 

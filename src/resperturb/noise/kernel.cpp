@@ -187,6 +187,12 @@ void each_tile(const uint8_t* key_bytes, int threads, int64_t count, Use use) {
     }
 }
 
+// Two sides of a sum from an element on; the second may be missing.
+struct Sum {
+    const float *x, *y;
+    Sum(const float* x, const float* y, int64_t start) : x(x + start), y(y ? y + start : nullptr) {}
+};
+
 }  // namespace
 
 extern "C" {
@@ -203,23 +209,45 @@ void resperturb_fill(const uint8_t* key, int threads, int64_t count, float* out)
     });
 }
 
-// x += scale n
-void resperturb_add(const uint8_t* key, int threads, int64_t count, float scale, float* x) {
+// out = x + y + scale n, without y if it is null; out may be x or y
+void resperturb_add(
+    const uint8_t* key, int threads, int64_t count, float scale, const float* x, const float* y, float* out
+) {
     each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
-        float* __restrict to = x + start;
-        for (int i = 0; i < size; i++) to[i] = fma(scale, n[i], to[i]);
+        const Sum sum(x, y, start);
+        float* to = out + start;
+        if (sum.y) {
+#pragma GCC ivdep
+            for (int i = 0; i < size; i++) to[i] = fma(scale, n[i], sum.x[i] + sum.y[i]);
+        } else {
+#pragma GCC ivdep
+            for (int i = 0; i < size; i++) to[i] = fma(scale, n[i], sum.x[i]);
+        }
     });
 }
 
-// out = x + scale factor n; out may be x
+// out = x + y + scale factor n, without y if it is null; out may be any of the others
 void resperturb_addcmul(
-    const uint8_t* key, int threads, int64_t count, float scale, const float* factor, const float* x, float* out
+    const uint8_t* key,
+    int threads,
+    int64_t count,
+    float scale,
+    const float* factor,
+    const float* x,
+    const float* y,
+    float* out
 ) {
     each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
+        const Sum sum(x, y, start);
         float* to = out + start;
-        const float* from = x + start;
-        const float* __restrict by = factor + start;
-        for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], from[i]);
+        const float* by = factor + start;
+        if (sum.y) {
+#pragma GCC ivdep
+            for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], sum.x[i] + sum.y[i]);
+        } else {
+#pragma GCC ivdep
+            for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], sum.x[i]);
+        }
     });
 }
 

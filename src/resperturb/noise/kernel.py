@@ -23,6 +23,8 @@ import torch
 # So many numbers hide the price of waking other threads.
 WORTH_SHARING = 32 * 1024
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
+# Compilers keep to half of what the processor has unless they are told.
+_WIDEST = ("-mprefer-vector-width=512",) if platform.machine().lower() in ("x86_64", "amd64") else ()
 # NIST SP 800-38A, F.5.1: key, first counter, and the key stream of the first block.
 _KNOWN_KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 _KNOWN_COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
@@ -56,9 +58,9 @@ class Kernel:
         self._fill = library.resperturb_fill
         self._fill.argtypes = [key, threads, count, memory]
         self._add = library.resperturb_add
-        self._add.argtypes = [key, threads, count, scale, memory]
+        self._add.argtypes = [key, threads, count, scale, memory, memory, memory]
         self._addcmul = library.resperturb_addcmul
-        self._addcmul.argtypes = [key, threads, count, scale, memory, memory, memory]
+        self._addcmul.argtypes = [key, threads, count, scale, memory, memory, memory, memory]
         self._mul = library.resperturb_mul
         self._mul.argtypes = [key, threads, count, scale, memory, memory]
         for function in (self._words, self._fill, self._add, self._addcmul, self._mul):
@@ -75,13 +77,13 @@ class Kernel:
         """Write ``count`` normals to the address ``out``."""
         self._fill(key, _threads(count), count, out)
 
-    def add(self, key: bytes, count: int, scale: float, x: int) -> None:
-        """Compute ``x += scale n``."""
-        self._add(key, _threads(count), count, scale, x)
+    def add(self, key: bytes, count: int, scale: float, x: int, y: int | None, out: int) -> None:
+        """Compute ``out = x + y + scale n``, without ``y`` if it is None; ``out`` may be one of them."""
+        self._add(key, _threads(count), count, scale, x, y, out)
 
-    def addcmul(self, key: bytes, count: int, scale: float, factor: int, x: int, out: int) -> None:
-        """Compute ``out = x + scale factor n``; ``out`` may be ``x``."""
-        self._addcmul(key, _threads(count), count, scale, factor, x, out)
+    def addcmul(self, key: bytes, count: int, scale: float, factor: int, x: int, y: int | None, out: int) -> None:
+        """Compute ``out = x + y + scale factor n``, without ``y`` if it is None; ``out`` may be one of them."""
+        self._addcmul(key, _threads(count), count, scale, factor, x, y, out)
 
     def mul(self, key: bytes, count: int, scale: float, x: int, out: int) -> None:
         """Compute ``out = scale x n``."""
@@ -123,7 +125,7 @@ def _built() -> Path:
     compiler = _compiler()
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
     openmp = _openmp()
-    parts = (source.read_bytes(), version, repr((compiler, _FLAGS, openmp)).encode(), _processor())
+    parts = (source.read_bytes(), version, repr((compiler, _FLAGS, _WIDEST, openmp)).encode(), _processor())
     name = "normals-" + hashlib.sha256(b"\0".join(parts)).hexdigest()[:24] + ".so"
     folder = _cache_folder()
     path = folder / name
@@ -131,7 +133,7 @@ def _built() -> Path:
         written, compiled = (folder / f"{name}.{os.getpid()}{end}" for end in ("", ".o"))
         threads = ["-fopenmp"] if openmp else []
         for command in (
-            [*compiler, *_FLAGS, *threads, "-c", str(source), "-o", str(compiled)],
+            [*compiler, *_FLAGS, *_WIDEST, *threads, "-c", str(source), "-o", str(compiled)],
             [*compiler, "-shared", str(compiled), *openmp, "-o", str(written)],
         ):
             subprocess.run(command, capture_output=True, check=True, timeout=120)

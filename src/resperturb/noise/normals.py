@@ -69,28 +69,41 @@ def standard_normal(like: Tensor, key: bytes) -> Tensor:
     return flat.to(like.dtype).as_strided(like.shape, strides)
 
 
-def add_normal_(x: Tensor, key: bytes, scale: float) -> Tensor:
-    """Compute ``x += scale n`` with ``n = standard_normal(x, key)``, in one pass over memory where there is a kernel.
+def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float) -> Tensor:
+    """Return ``x + plus + scale n`` with ``n = standard_normal(x, key)``, without a gradient.
 
-    Autograd does not see it, and need not: the derivative of a sum with a constant is one.
+    In one pass over memory where there is a kernel. ``plus`` has the shape and type of ``x``, or is None.
     """
-    loaded = _kernel_for(x)
-    if loaded is not None:
-        loaded.add(key, x.numel(), scale, x.data_ptr())
-        return x
     with torch.no_grad():
-        return x.add_(standard_normal(x, key), alpha=scale)
-
-
-def addcmul_normal(x: Tensor, factor: Tensor, key: bytes, scale: float, *, in_place: bool = False) -> Tensor:
-    """Return ``x + scale factor n`` with ``n = standard_normal(x, key)``, without a gradient."""
-    with torch.no_grad():
-        loaded = _kernel_for(x, factor)
+        loaded = _kernel_for(x, *_there(plus))
         if loaded is None:
-            return (x if in_place else x.clone()).addcmul_(factor, standard_normal(x, key), value=scale)
-        out = x if in_place else torch.empty_like(x)
-        loaded.addcmul(key, x.numel(), scale, factor.data_ptr(), x.data_ptr(), out.data_ptr())
+            return torch.add(_sum(x, plus), standard_normal(x, key), alpha=scale)
+        out = torch.empty_like(x)
+        loaded.add(key, x.numel(), scale, x.data_ptr(), _address(plus), out.data_ptr())
         return out
+
+
+def addcmul_normal(x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float) -> Tensor:
+    """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, as :func:`add_normal` does."""
+    with torch.no_grad():
+        loaded = _kernel_for(x, factor, *_there(plus))
+        if loaded is None:
+            return torch.addcmul(_sum(x, plus), factor, standard_normal(x, key), value=scale)
+        out = torch.empty_like(x)
+        loaded.addcmul(key, x.numel(), scale, factor.data_ptr(), x.data_ptr(), _address(plus), out.data_ptr())
+        return out
+
+
+def _there(tensor: Tensor | None) -> tuple[Tensor, ...]:
+    return () if tensor is None else (tensor,)
+
+
+def _sum(x: Tensor, plus: Tensor | None) -> Tensor:
+    return x if plus is None else x + plus
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def mul_normal(x: Tensor, key: bytes, scale: float, strides: tuple[int, ...]) -> Tensor:

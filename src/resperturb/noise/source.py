@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from resperturb.errors import UsageError
-from resperturb.noise.normals import add_normal_, addcmul_normal, mul_normal, standard_normal
+from resperturb.noise.normals import add_normal, addcmul_normal, mul_normal, standard_normal
 
 KEY_BYTES = 16
 
@@ -134,59 +134,57 @@ class NoiseSource:
         drawn: Tensor = _normal(like.detach(), torch.empty(0), self._handle, training)
         return drawn
 
-    def add(self, x: Tensor, scale: float, training: bool, *, in_place: bool = False) -> Tensor:
-        """Return ``x + scale n`` with standard normals ``n`` of its own for every element.
+    def add(self, x: Tensor, scale: float, training: bool, plus: Tensor | None = None) -> Tensor:
+        """Return ``x + plus + scale n`` with standard normals ``n`` of its own for every element.
 
         Args:
             x: The tensor to be noised.
             scale: The standard deviation.
             training: Whether the key is one of training.
-            in_place: Whether ``x`` may be written over: nothing else reads it, neither now nor in a backward pass.
+            plus: The other side of a sum, with the shape and type of ``x``: added on the way.
         """
-        compiling = _is_in_a_compiler() and not (torch.is_grad_enabled() and x.requires_grad)
-        if not (compiling or _is_plain(x)):
-            return torch.add(x, self.normal(x, training), alpha=scale)
-        if not in_place:
-            x = x.clone()
-        if compiling:
-            torch.ops.resperturb.add_normal_(x, torch.empty(0), self._card, scale, training)
-        else:
-            add_normal_(x.detach(), self.next_key(training), scale)
-        return x
+        if _is_in_a_compiler():
+            strides = torch.empty_like(x).stride()
+            drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
+            compiled: Tensor = torch.ops.resperturb.add_normal(x, plus, drawn, scale, strides)
+            return compiled
+        if not _is_plain(x, plus):
+            return torch.add(x if plus is None else x + plus, self.normal(x, training), alpha=scale)
+        key = self.next_key(training)
+        if not _is_differentiated(x, plus):
+            return add_normal(x, plus, key, scale)
+        result: Tensor = _AddNormal.apply(x, plus, key, scale)  # type: ignore[no-untyped-call]
+        return result
 
-    def addcmul(self, x: Tensor, factor: Tensor, scale: float, training: bool, *, in_place: bool = False) -> Tensor:
-        """Return ``x + scale factor n``; the backward pass draws ``n`` again instead of keeping it.
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float, training: bool, plus: Tensor | None = None) -> Tensor:
+        """Return ``x + plus + scale factor n``; the backward pass draws ``n`` again instead of keeping it.
 
         Args:
             x: The tensor to be noised.
-            factor: What the standard deviation is proportional to, with the shape and type of ``x``.
+            factor: What the standard deviation is proportional to.
             scale: The constant of proportion.
             training: Whether the key is one of training.
-            in_place: Whether ``x`` may be written over: nothing else reads it, neither now nor in a backward pass.
+            plus: The other side of a sum, with the shape and type of ``x``: added on the way.
         """
-        readable = _is_in_a_compiler() or (_is_plain(x) and _is_plain(factor))
+        compiling = _is_in_a_compiler()
+        readable = compiling or _is_plain(x, factor, plus)
         if not readable or x.shape != factor.shape or x.dtype != factor.dtype:
-            return torch.addcmul(x, factor, self.normal(x, training), value=scale)
-        differentiated = torch.is_grad_enabled() and (x.requires_grad or factor.requires_grad)
-        if _is_in_a_compiler():
-            if not differentiated:
-                noised = x if in_place else x.clone()
-                torch.ops.resperturb.addcmul_normal_(noised, factor, torch.empty(0), self._card, scale, training)
-                return noised
-            drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
+            total = x if plus is None else x + plus
+            return torch.addcmul(total, factor, self.normal(total, training), value=scale)
+        if compiling:
             strides = torch.empty_like(x).stride()
-            kept: Tensor = torch.ops.resperturb.addcmul_normal(x, factor, drawn, scale, strides)
-            return kept
+            drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
+            compiled: Tensor = torch.ops.resperturb.addcmul_normal(x, plus, factor, drawn, scale, strides)
+            return compiled
         key = self.next_key(training)
-        if not differentiated:
-            return addcmul_normal(x, factor, key, scale, in_place=in_place)
-        in_place = in_place and not (x.is_leaf or x._is_view())
-        result: Tensor = _AddcmulNormal.apply(x, factor, key, scale, in_place)  # type: ignore[no-untyped-call]
+        if not _is_differentiated(x, factor, plus):
+            return addcmul_normal(x, plus, factor, key, scale)
+        result: Tensor = _AddcmulNormal.apply(x, plus, factor, key, scale)  # type: ignore[no-untyped-call]
         return result
 
-    def draw(self, training: bool, *, in_place: bool = False) -> "Draw":
+    def draw(self, training: bool) -> "Draw":
         """Return one draw, which is made where it is used."""
-        return Draw(self, training, in_place)
+        return Draw(self, training)
 
     def next_key(self, training: bool) -> bytes:
         """Return a key that was not used before."""
@@ -216,8 +214,6 @@ def _is_in_a_compiler() -> bool:
 class Draw:
     """Standard normals for one tensor, drawn where they are used: sums with them need no memory of their own.
 
-    ``in_place`` says that the tensor may be written over: nothing else reads it, now or in a backward pass.
-
     >>> noise = NoiseSource().draw(training=False)
     >>> noise.add(torch.zeros(3), scale=0.5).shape
     torch.Size([3])
@@ -225,48 +221,63 @@ class Draw:
 
     source: NoiseSource
     training: bool
-    in_place: bool = False
 
-    def add(self, x: Tensor, scale: float) -> Tensor:
-        """Return ``x + scale n``."""
-        return self.source.add(x, scale, self.training, in_place=self.in_place)
+    def add(self, x: Tensor, scale: float, plus: Tensor | None = None) -> Tensor:
+        """Return ``x + plus + scale n``, without ``plus`` if it is None."""
+        return self.source.add(x, scale, self.training, plus)
 
-    def addcmul(self, x: Tensor, factor: Tensor, scale: float) -> Tensor:
-        """Return ``x + scale factor n``."""
-        return self.source.addcmul(x, factor, scale, self.training, in_place=self.in_place)
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float, plus: Tensor | None = None) -> Tensor:
+        """Return ``x + plus + scale factor n``, without ``plus`` if it is None."""
+        return self.source.addcmul(x, factor, scale, self.training, plus)
 
     def like(self, x: Tensor) -> Tensor:
         """Return ``n`` itself, for whatever else is to be done with it."""
         return self.source.normal(x, self.training)
 
 
-def _is_plain(x: Tensor) -> bool:
-    """Whether ``x`` is memory to write to now: nothing compiles, traces, exports or transforms the call."""
+def _is_plain(*tensors: Tensor | None) -> bool:
+    """Whether the tensors are memory to read now: nothing compiles, traces, exports or transforms the call."""
     return (
         not torch.compiler.is_compiling()
-        and type(x) in (Tensor, torch.nn.Parameter)
+        and all(type(x) in (Tensor, torch.nn.Parameter, type(None)) for x in tensors)
         and not torch.compiler.is_exporting()
         and torch._C._get_tracing_state() is None
         and not _in_a_transform()
     )
 
 
+def _is_differentiated(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+class _AddNormal(torch.autograd.Function):
+    """``x + plus + scale n(key)``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, plus: Tensor | None, key: bytes, scale: float) -> Tensor:
+        return add_normal(x, plus, key, scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
+        return x, plus, None, None
+
+
 class _AddcmulNormal(torch.autograd.Function):
-    """``x + scale factor n(key)``, which keeps the key for the backward pass, and not the numbers."""
+    """``x + plus + scale factor n(key)``, which keeps the key for the backward pass, and not the numbers."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: Tensor, key: bytes, scale: float, in_place: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float) -> Tensor:
         ctx.key, ctx.scale, ctx.strides = key, scale, x.stride()
-        if in_place:
-            ctx.mark_dirty(x)
-        return addcmul_normal(x, factor, key, scale, in_place=in_place)
+        return addcmul_normal(x, plus, factor, key, scale)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
         towards = None
-        if ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[2]:
             towards = _MulNormal.apply(gradient, ctx.key, ctx.scale, ctx.strides)  # type: ignore[no-untyped-call]
-        return gradient, towards, None, None, None
+        return x, plus, towards, None, None
 
 
 class _MulNormal(torch.autograd.Function):
@@ -325,39 +336,19 @@ torch.library.register_fake(
 )
 
 
-# Where no gradient is asked for, noise is written into the sum itself: numbers of their own, which wait for nothing,
-# would all be drawn first and held in memory until they are used.
-torch.library.define(
-    "resperturb::add_normal_", "(Tensor(a!) x, Tensor ticket, Tensor card, float scale, bool training) -> ()"
-)
-torch.library.define(
-    "resperturb::addcmul_normal_",
-    "(Tensor(a!) x, Tensor factor, Tensor ticket, Tensor card, float scale, bool training) -> ()",
-)
-
-
-@torch.library.impl("resperturb::add_normal_", "CompositeExplicitAutograd")
-def _add_normal_(x: Tensor, ticket: Tensor, card: Tensor, scale: float, training: bool) -> None:
-    add_normal_(x, _source_of(card).next_key(training), scale)
-
-
-@torch.library.impl("resperturb::addcmul_normal_", "CompositeExplicitAutograd")
-def _addcmul_normal_(x: Tensor, factor: Tensor, ticket: Tensor, card: Tensor, scale: float, training: bool) -> None:
-    addcmul_normal(x, factor, _source_of(card).next_key(training), scale, in_place=True)
-
-
-torch.library.register_fake("resperturb::add_normal_", lambda x, ticket, card, scale, training: None)
-torch.library.register_fake("resperturb::addcmul_normal_", lambda x, factor, ticket, card, scale, training: None)
-
-
 torch.library.define(
     "resperturb::key",
     "(Tensor ticket, Tensor card, bool training) -> Tensor",
     tags=(torch.Tag.nondeterministic_seeded,),
 )
-# Of a tensor with these strides, so that the backward pass meets the same numbers however its gradient is laid out.
+# Sums of tensors that are laid out with these strides, so that the backward pass meets the same numbers however its
+# gradient is laid out.
 torch.library.define(
-    "resperturb::addcmul_normal", "(Tensor x, Tensor factor, Tensor key, float scale, SymInt[] stride) -> Tensor"
+    "resperturb::add_normal", "(Tensor x, Tensor? plus, Tensor key, float scale, SymInt[] stride) -> Tensor"
+)
+torch.library.define(
+    "resperturb::addcmul_normal",
+    "(Tensor x, Tensor? plus, Tensor factor, Tensor key, float scale, SymInt[] stride) -> Tensor",
 )
 torch.library.define("resperturb::mul_normal", "(Tensor x, Tensor key, float scale, SymInt[] stride) -> Tensor")
 
@@ -368,11 +359,16 @@ def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
     return torch.frombuffer(bytearray(_source_of(card).next_key(training)), dtype=torch.uint8)
 
 
+@torch.library.impl("resperturb::add_normal", "CompositeExplicitAutograd")
+def _add_normal(x: Tensor, plus: Tensor | None, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
+    return add_normal(_laid_out(x, stride), plus, bytes(key.tolist()), scale)
+
+
 @torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
-def _addcmul_normal(x: Tensor, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
-    if x.stride() != tuple(stride):
-        x = torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
-    return addcmul_normal(x, factor, bytes(key.tolist()), scale)
+def _addcmul_normal(
+    x: Tensor, plus: Tensor | None, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]
+) -> Tensor:
+    return addcmul_normal(_laid_out(x, stride), plus, factor, bytes(key.tolist()), scale)
 
 
 @torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")
@@ -380,17 +376,21 @@ def _mul_normal(x: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> 
     return mul_normal(x, bytes(key.tolist()), scale, tuple(stride))
 
 
+def _laid_out(x: Tensor, stride: Sequence[int]) -> Tensor:
+    if x.stride() == tuple(stride):
+        return x
+    return torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def _fake_like(x: Tensor, *others: Any) -> Tensor:
+    return torch.empty_strided(x.shape, others[-1], dtype=x.dtype, device=x.device)
+
+
 torch.library.register_fake(
     "resperturb::key", lambda ticket, card, training: torch.empty(KEY_BYTES, dtype=torch.uint8)
 )
-torch.library.register_fake(
-    "resperturb::addcmul_normal",
-    lambda x, factor, key, scale, stride: torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device),
-)
-torch.library.register_fake(
-    "resperturb::mul_normal",
-    lambda x, key, scale, stride: torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device),
-)
+for _operator in ("add_normal", "addcmul_normal", "mul_normal"):
+    torch.library.register_fake(f"resperturb::{_operator}", _fake_like)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -398,18 +398,27 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.scale, ctx.stride = inputs[-2:]
 
 
-def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-    towards = None
-    if ctx.needs_input_grad[1]:
-        towards = torch.ops.resperturb.mul_normal(gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride)
-    return gradient, towards, None, None, None
+def _again(ctx: Any, gradient: Tensor) -> Tensor:
+    """The gradient times the numbers of the forward pass."""
+    drawn: Tensor = torch.ops.resperturb.mul_normal(gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride)
+    return drawn
 
 
-def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-    again = torch.ops.resperturb.mul_normal(gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride)
-    return again, None, None, None
+def _add_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
+    return x, plus, None, None, None
 
 
+def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
+    return x, plus, _again(ctx, gradient) if ctx.needs_input_grad[2] else None, None, None, None
+
+
+def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    return _again(ctx, gradient), None, None, None
+
+
+torch.library.register_autograd("resperturb::add_normal", _add_backward)
 torch.library.register_autograd("resperturb::addcmul_normal", _addcmul_backward, setup_context=_keep)
 torch.library.register_autograd("resperturb::mul_normal", _mul_backward, setup_context=_keep)
 

@@ -103,14 +103,14 @@ class _Recorder:
         self.places: Tensor | None = None
         self.samples: list[Tensor] = []
 
-    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
-        flat = total.flatten(1).float()
+    def __call__(self, left: Tensor, right: Tensor | None, shortcut: Tensor | None, training: bool) -> Tensor:
+        flat = (left if right is None else left + right).flatten(1).float()
         if self.total is None or self.places is None:
             self.total = torch.zeros_like(flat)
             self.places = torch.randint(0, flat.numel(), (COORDINATES,), generator=self.generator)
         self.total += flat
         self.samples.append(flat.flatten()[self.places])
-        return self.noise(total, shortcut, training)
+        return self.noise(left, right, shortcut, training)
 
     def outputs(self, name: str) -> Outputs:
         from scipy import stats

@@ -26,8 +26,18 @@ _JOIN = "join"
 class JunctionNoise(Protocol):
     """What :func:`perturb` leaves at a junction."""
 
-    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
-        """Add the noise to the sum ``total``; ``shortcut`` is None where a network has no skip connections."""
+    def __call__(self, left: Tensor, right: Tensor | None, shortcut: Tensor | None, training: bool) -> Tensor:
+        """Return ``left + right`` with noise.
+
+        Args:
+            left: One side of the sum, or the sum itself.
+            right: The other side, with the shape and type of ``left``; None if ``left`` is the sum itself.
+            shortcut: The side that is the shortcut; None where a network has no skip connections.
+            training: Whether the module is in training mode.
+
+        Returns:
+            The noisy sum.
+        """
 
 
 class HasJunction(nn.Module):
@@ -142,9 +152,20 @@ def join(module: nn.Module, shortcut: Tensor | None, branch: Tensor) -> Tensor:
     Returns:
         The sum.
     """
-    total = branch if shortcut is None else shortcut + branch
     slot = _slot(module, _JOIN)
-    return total if slot is None else slot.noise(total, shortcut, module.training)
+    if slot is None:
+        return branch if shortcut is None else shortcut + branch
+    if shortcut is None:
+        return slot.noise(branch, None, None, module.training)
+    if _are_alike(shortcut, branch):
+        return slot.noise(shortcut, branch, shortcut, module.training)
+    return slot.noise(shortcut + branch, None, shortcut, module.training)
+
+
+def _are_alike(left: Any, right: Any) -> bool:
+    """Whether two sides can be added element by element: neither is a number, a proxy, or broadcast."""
+    tensors = isinstance(left, Tensor) and isinstance(right, Tensor)
+    return tensors and left.shape == right.shape and left.dtype == right.dtype and left.is_floating_point()
 
 
 def junction_sum(
@@ -165,6 +186,9 @@ def junction_sum(
         return left + right
     if alpha != 1:
         right = alpha * right
+    shortcut = left if slot.addition.shortcut == "left" else right
+    if _are_alike(left, right):
+        return slot.noise(left, right, shortcut, module.training)
     total = left + right
     if not isinstance(total, Tensor | fx.Proxy) or (isinstance(total, Tensor) and not total.is_floating_point()):
         raise UsageError(
@@ -173,7 +197,7 @@ def junction_sum(
         )
     if in_place and isinstance(total, Tensor) and total.dtype != left.dtype:
         total = total.to(left.dtype)
-    return slot.noise(total, left if slot.addition.shortcut == "left" else right, module.training)
+    return slot.noise(total, None, shortcut, module.training)
 
 
 def _slot(module: nn.Module, key: str) -> Slot | None:

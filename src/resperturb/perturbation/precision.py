@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,11 +43,11 @@ def added(
         NoiseLostError: ``total`` or ``then`` is half precision, whose rounding leaves most elements as without noise.
             Not noticed in compiled or exported graphs, which cannot look at values.
     """
-    half = _is_half(total)
+    half = is_half(total)
     if not half and then is None:
         return apply(total, scale, noise)
     wide = total.float() if half else total
-    noisy = apply(wide, None if scale is None else scale.float(), replace(noise, in_place=False))
+    noisy = apply(wide, None if scale is None else scale.float(), noise)
     rounded = noisy.to(then or total.dtype)
     # On a GPU to look is to wait, so it is done now and then; 61 is prime, so that every place has its turn.
     if _values_are_there(total) and (total.device.type == "cpu" or next(_calls) % 61 == 0):
@@ -73,7 +72,8 @@ def autocast_type(batch: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if on else None
 
 
-def _is_half(value: Any) -> bool:
+def is_half(value: Any) -> bool:
+    """Whether a tensor has fewer than 32 bits."""
     return isinstance(value, Tensor) and value.dtype.itemsize < 4  # it may be a proxy of torch.fx
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.noise import Draw, NoiseSource
 from resperturb.perturbation.junctions import JunctionNoise, Slot, is_reached, slots_of
-from resperturb.perturbation.precision import NoiseLostError, added
+from resperturb.perturbation.precision import NoiseLostError, added, is_half
 from resperturb.perturbation.strategy import Probe, Strategy
 
 MARK = "_perturbation"
@@ -37,13 +37,14 @@ class StrategyNoise:
     strategy: Strategy
     source: NoiseSource
 
-    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
-        """Add the noise, unless it is silenced."""
+    def __call__(self, left: Tensor, right: Tensor | None, shortcut: Tensor | None, training: bool) -> Tensor:
+        """Add the sides, and the noise unless it is silenced."""
         if not self.strategy.is_noisy_at_junctions or self.source.silenced:
-            return total
-        # A sum of two is a new tensor that nothing else reads; a branch alone may be.
-        noise = self.source.draw(training, in_place=shortcut is not None)
-        return added(self.strategy.apply, total, shortcut, noise, "a junction")
+            return left if right is None else left + right
+        noise = self.source.draw(training)
+        if right is not None and shortcut is not None and not is_half(left):
+            return self.strategy.apply_to_sum(left, right, shortcut, noise)
+        return added(self.strategy.apply, left if right is None else left + right, shortcut, noise, "a junction")
 
 
 @dataclass(frozen=True)
@@ -277,10 +278,10 @@ class _Recorder(Probe):
     def draws(self) -> list[Tensor]:
         return self.found
 
-    def __call__(self, total: Tensor, shortcut: Tensor | None, training: bool) -> Tensor:
-        wide = total.double().clone()  # the noise may be added in place
+    def __call__(self, left: Tensor, right: Tensor | None, shortcut: Tensor | None, training: bool) -> Tensor:
+        wide = (left if right is None else left + right).double()
         given = None if shortcut is None else shortcut.double()
-        noisy = self.noise(total, shortcut, training)
+        noisy = self.noise(left, right, shortcut, training)
         noise: JunctionNoise = self.noise
         if isinstance(noise, StrategyNoise):
             scale = noise.strategy.apply(wide, given, _Ones(noise.source, training)) - wide
@@ -292,11 +293,11 @@ class _Recorder(Probe):
 class _Ones(Draw):
     """A draw of which every number is 1: what is added with it is the scale of the noise."""
 
-    def add(self, x: Tensor, scale: float) -> Tensor:
-        return x + scale
+    def add(self, x: Tensor, scale: float, plus: Tensor | None = None) -> Tensor:
+        return (x if plus is None else x + plus) + scale
 
-    def addcmul(self, x: Tensor, factor: Tensor, scale: float) -> Tensor:
-        return x + scale * factor
+    def addcmul(self, x: Tensor, factor: Tensor, scale: float, plus: Tensor | None = None) -> Tensor:
+        return (x if plus is None else x + plus) + scale * factor
 
     def like(self, x: Tensor) -> Tensor:
         return torch.ones_like(x)

@@ -100,6 +100,20 @@ class Strategy(ABC):
             ``total`` with noise that is linear in ``n``.
         """
 
+    def apply_to_sum(self, left: Tensor, right: Tensor, shortcut: Tensor, noise: Draw) -> Tensor:
+        """Add noise to ``left + right``, as :meth:`apply` does to their sum; override it to do so in one pass.
+
+        Args:
+            left: One side of the sum.
+            right: The other, with the same shape and type.
+            shortcut: The one of them that is the shortcut.
+            noise: As for :meth:`apply`; its methods take one side as ``plus``.
+
+        Returns:
+            What :meth:`apply` returns for ``left + right``.
+        """
+        return self.apply(left + right, shortcut, noise)
+
     @property
     @abstractmethod
     def is_noisy(self) -> bool:

@@ -82,6 +82,12 @@ class Additive(Strategy):
             return total + self.gamma * total.detach().std() * noise.like(total)
         return noise.add(total, self.gamma)
 
+    def apply_to_sum(self, left: Tensor, right: Tensor, shortcut: Tensor, noise: Draw) -> Tensor:
+        """Return ``left + right + gamma noise``."""
+        if self.mixes_records:
+            return super().apply_to_sum(left, right, shortcut, noise)
+        return noise.add(left, self.gamma, plus=right)
+
     def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
         """Noise the input of every network, and keep their first layers from being called past that noise."""
         if self.changes_input:

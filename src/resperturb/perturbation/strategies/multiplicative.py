@@ -55,13 +55,20 @@ class Multiplicative(Strategy):
     def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma x~ noise`` with ``x~`` the shortcut's value, no smaller than the floor."""
         assert shortcut is not None  # perturb() refuses networks without shortcuts
-        shortcut = shortcut.to(total.dtype)  # autocast may leave the two sides of a sum in different precisions
-        if self.floor > 0:
-            # The paper writes sgn(x) max(|x|, floor); at x = 0 the floor must hold too, so 0 counts as positive.
-            # Not copysign, which no exporter to ONNX knows.
-            magnitude = shortcut.abs().clamp_min(self.floor)
-            shortcut = torch.where(shortcut < 0, -magnitude, magnitude)
-        return noise.addcmul(total, shortcut, self.gamma)
+        # Autocast may leave the two sides of a sum in different precisions.
+        return noise.addcmul(total, self._floored(shortcut.to(total.dtype)), self.gamma)
+
+    def apply_to_sum(self, left: Tensor, right: Tensor, shortcut: Tensor, noise: Draw) -> Tensor:
+        """Return ``left + right + gamma x~ noise``."""
+        return noise.addcmul(left, self._floored(shortcut), self.gamma, plus=right)
+
+    def _floored(self, shortcut: Tensor) -> Tensor:
+        if self.floor == 0:
+            return shortcut
+        # The paper writes sgn(x) max(|x|, floor); at x = 0 the floor must hold too, so 0 counts as positive.
+        # Not copysign, which no exporter to ONNX knows.
+        magnitude = shortcut.abs().clamp_min(self.floor)
+        return torch.where(shortcut < 0, -magnitude, magnitude)
 
     def check(self, networks: Sequence[nn.Module]) -> None:
         """Refuse networks without a linear layer to noise."""
