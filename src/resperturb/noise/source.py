@@ -92,11 +92,15 @@ class NoiseSource:
     True
     """
 
+    silenced: int
+    # Where noise first enters, batches of so many rows are multiplied by so many copies, each with its own noise.
+    copies: tuple[int, int] | None
+
     def __init__(self, seed: int | None = None) -> None:
-        self.silenced = 0
         self._register(seed)
 
     def _register(self, seed: int | None) -> None:
+        self.silenced, self.copies = 0, None
         self.reseed(seed)
         self._handle = next(_handles)
         self._card = torch.tensor(self._handle)  # a tensor, so that what is compiled serves other models too
@@ -107,7 +111,6 @@ class NoiseSource:
         return {"seed": self.seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.silenced = 0
         self._register(state["seed"])
 
     def normal(self, like: Tensor, training: bool) -> Tensor:
@@ -181,6 +184,12 @@ class NoiseSource:
             return addcmul_normal(x, plus, factor, key, scale)
         result: Tensor = _AddcmulNormal.apply(x, plus, factor, key, scale)  # type: ignore[no-untyped-call]
         return result
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """Return the copies that noise is to be added to, one after the other: mostly the tensor itself."""
+        if self.copies is None or len(tensor) != self.copies[0]:
+            return tensor
+        return torch.cat([tensor] * self.copies[1])  # keeps the memory format, as repeat() does not
 
     def draw(self, training: bool) -> "Draw":
         """Return one draw, which is made where it is used."""

@@ -318,3 +318,41 @@ def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
         if seed is not None:
             for source, old in zip(sources, before, strict=True):
                 source.reseed(old)
+
+
+def draws_share_a_start(model: nn.Module) -> bool:
+    """Whether all of the noise of a model enters at junctions, so that its draws share what is computed before.
+
+    Not where gamma is scaled by the whole batch, in which the copies of other draws would count.
+    """
+    strategies = [noise.strategy for noise in noises_of(model) if not noise.source.silenced]
+    return bool(strategies) and not any(
+        strategy.noises_input or strategy.mixes_records or not strategy.is_noisy_at_junctions
+        for strategy in strategies
+    )
+
+
+@contextmanager
+def copies_of_a_batch(model: nn.Module, rows: int, copies: int) -> Iterator[None]:
+    """Let a perturbed model answer several times in one call inside a ``with`` block, each time with its own noise.
+
+    The first junction multiplies a batch of ``rows`` by ``copies``; its answers come one copy after the other. A
+    network that uses what it computed before its first junction again later cannot do so, and raises an error or
+    answers once.
+
+    Args:
+        model: A perturbed model whose draws share a start.
+        rows: The length of the batches that it is called with.
+        copies: How many answers a call gives for each.
+
+    Yields:
+        Nothing.
+    """
+    sources = {id(noise.source): noise.source for noise in noises_of(model)}.values()
+    for source in sources:
+        source.copies = (rows, copies) if copies > 1 else None
+    try:
+        yield
+    finally:
+        for source in sources:
+            source.copies = None

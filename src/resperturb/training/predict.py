@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from resperturb.data.rows import Images, in_chunks
 from resperturb.noise import has_compiler
 from resperturb.perturbation import seeded_predictions, verify_noise
+from resperturb.perturbation.perturb import copies_of_a_batch, draws_share_a_start
 
 # All draws of a batch are asked for while it is at hand, so many at most, since their answers are kept in memory.
 DRAWS_AT_ONCE = 32
@@ -110,19 +111,25 @@ def predict_draws(
     model.eval()
     try:
         with seeded_predictions(model, seed):
-            asking = _Asking(model, batch_size, -(-len(images) // batch_size) * draws, compiled)
+            device = next(model.parameters()).device
+
+            def given(rows: Tensor) -> Tensor:
+                return normalize(rows.to(device, memory_format=torch.channels_last), mean, std)
+
+            shared = draws > 1 and len(images) > 1 and _answers_in_copies(model, given(images[:2]))
             for first in range(0, draws, DRAWS_AT_ONCE):
                 at_once = min(DRAWS_AT_ONCE, draws - first)
+                copies = at_once if shared and at_once <= batch_size else 1
+                asking = _Asking(model, at_once, copies, batch_size // copies, len(images), compiled)
                 # One tensor for all: a small one kept from every batch would keep the heap from being used again.
-                answers = torch.zeros(at_once, 0)
+                answers = torch.zeros(asking.draws, 0)
                 with torch.inference_mode():
-                    for number, batch in enumerate(in_chunks(images, batch_size)):
-                        given = normalize(batch.to(asking.device, memory_format=torch.channels_last), mean, std)
-                        for draw in range(at_once):
-                            logits = asking(given)
-                            if number == draw == 0:
-                                answers = torch.empty(at_once, len(images), *logits.shape[1:])
-                            answers[draw, number * batch_size :][: len(logits)] = logits
+                    for number, batch in enumerate(in_chunks(images, asking.rows)):
+                        start = number * asking.rows
+                        for draw, logits in enumerate(asking(given(batch))):
+                            if start == draw == 0:
+                                answers = torch.empty(asking.draws, len(images), *logits.shape[1:])
+                            answers[draw, start : start + len(logits)] = logits
                 for one in answers:
                     yield one.clone()  # outside of inference mode, so that it is like any other tensor
     finally:
@@ -152,15 +159,32 @@ class CompilingPays:
 _known = CompilingPays()
 
 
-class _Asking:
-    """Calls a model batch by batch, and compiles it once that pays by the times of the batches so far."""
+def _answers_in_copies(model: nn.Module, two: Tensor) -> bool:
+    """Whether draws can be made in one call: a network may use again what it computed before its first junction."""
+    if not draws_share_a_start(model):
+        return False
+    try:
+        with torch.inference_mode(), copies_of_a_batch(model, len(two), copies=2):
+            return len(model(two)) == 2 * len(two)
+    except RuntimeError:  # of torch: what was copied met what was not
+        return False
 
-    def __init__(self, model: nn.Module, batch_size: int, batches: int, compiled: bool | None) -> None:
-        self.model, self.batch_size, self.left = model, batch_size, batches
-        self.device = next(model.parameters()).device
+
+class _Asking:
+    """Asks a model several times about one batch after the other, and compiles it once that pays by their times.
+
+    Draws in ``copies`` share what is computed before the noise; ``rows`` are so few that they take no more memory.
+    """
+
+    def __init__(
+        self, model: nn.Module, draws: int, copies: int, rows: int, images: int, compiled: bool | None
+    ) -> None:
+        self.model, self.draws, self.copies, self.rows = model, draws, copies, rows
+        self.left = -(-images // rows) * (draws // copies)
         self.fast = self._compiled() if compiled else None
         # A GPU needs another compiler, and to look at the clock there is to wait for it.
-        self.undecided = compiled is None and self.device.type == "cpu" and has_compiler()
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        self.undecided = compiled is None and on_cpu and has_compiler()
         self.eager_seconds = 0.0
         self.times: list[float] = []
 
@@ -168,8 +192,14 @@ class _Asking:
         # For batches of one size: a compiled model that meets two sizes is compiled again, slower, for any size.
         return torch.compile(self.model, dynamic=False)  # type: ignore[return-value]
 
-    def __call__(self, batch: Tensor) -> Tensor:
-        whole = len(batch) == self.batch_size
+    def __call__(self, batch: Tensor) -> Iterator[Tensor]:
+        """Yield the logits of a batch of at most ``rows`` images, once for each draw."""
+        with copies_of_a_batch(self.model, len(batch), self.copies):
+            for _ in range(self.draws // self.copies):
+                yield from self._once(batch).chunk(self.copies)
+
+    def _once(self, batch: Tensor) -> Tensor:
+        whole = len(batch) == self.rows
         start = time.perf_counter()
         logits: Tensor = (self.fast if self.fast is not None and whole else self.model)(batch).float().cpu()
         self.left -= 1

@@ -52,6 +52,11 @@ class Multiplicative(Strategy):
         """Whether gamma is positive."""
         return self.gamma > 0
 
+    @property
+    def noises_input(self) -> bool:
+        """It does not: beside the junctions there is noise on the outputs only."""
+        return False
+
     def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma x~ noise`` with ``x~`` the shortcut's value, no smaller than the floor."""
         assert shortcut is not None  # perturb() refuses networks without shortcuts
