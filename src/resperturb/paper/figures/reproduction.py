@@ -109,10 +109,9 @@ def table_figure(result: Trained) -> "Figure":
         places = np.arange(len(rows))[::-1]
         _points(left, rows, places, "auc", "the paper's attack", BLUE, "o", 0.12)
         attacked = _attacked(result)
-        there = [(row, place) for row, place in zip(attacked, places, strict=True) if row is not None]
-        if there:
-            adaptive, at = zip(*there, strict=True)
-            _points(left, adaptive, at, "adaptive_auc", "the same, adaptive", ORANGE, "s", -0.06)
+        for chosen, at, shorter in _by_length(rows, attacked, places):
+            label = "the same, adaptive" + shorter
+            _points(left, chosen, at, "adaptive_auc", label, ORANGE, "s", -0.06, hollow=bool(shorter))
         _strongest(left, rows, attacked, places, -0.24)
         left.axvline(0.5, color=GREY, linestyle=":", label="guessing")
         left.set_xlabel("AUC of the attack (0.5: guessing)")
@@ -142,27 +141,43 @@ def _attacked(result: Trained) -> list[Row | None]:
     return [found.get((row.data, row.key)) for row in result.shown]
 
 
+def _by_length(
+    rows: Sequence[Row], attacked: Sequence[Row | None], places: Any
+) -> list[tuple[list[Row], list[float], str]]:
+    """The rows that were attacked harder, with their places: those that are shown, and those of shorter trainings."""
+    there = [(row, *pair) for row, *pair in zip(rows, attacked, places, strict=True) if pair[0] is not None]
+    groups = []
+    for shorter in ("", ", a shorter training"):
+        pairs = [(other, place) for row, other, place in there if (other.preset != row.preset) is bool(shorter)]
+        groups.append(([other for other, _ in pairs], [place for _, place in pairs], shorter))
+    return groups
+
+
 def _strongest(axes: "Axes", rows: Sequence[Row], attacked: Sequence[Row | None], places: Any, shift: float) -> None:
     """The strongest attack of the audit of each row, with its interval; hollow if of a shorter training."""
-    for same, fill, label in ((True, VERMILLION, ""), (False, "none", ", a shorter training")):
-        shown = [
-            (other.audit, place + shift)
-            for row, other, place in zip(rows, attacked, places, strict=True)
-            if other is not None and other.audit is not None and (other.preset == row.preset) is same
-        ]
+    for chosen, at, shorter in _by_length(rows, attacked, places):
+        shown = [(row.audit, place + shift) for row, place in zip(chosen, at, strict=True) if row.audit is not None]
         for audit, place in shown:
             axes.plot(audit.auc_interval, [place] * 2, color=VERMILLION, linewidth=1.0)
         if shown:
             axes.plot(
                 [audit.auc for audit, _ in shown],
                 [place for _, place in shown],
-                color=VERMILLION, markerfacecolor=fill, marker="D", linestyle="none",
-                label=f"strongest of the audit{label}",
+                color=VERMILLION, markerfacecolor="none" if shorter else VERMILLION, marker="D", linestyle="none",
+                label=f"strongest of the audit{shorter}",
             )  # fmt: skip
 
 
 def _points(
-    axes: "Axes", rows: Sequence[Row], places: Any, metric: str, label: str, colour: str, marker: str, shift: float
+    axes: "Axes",
+    rows: Sequence[Row],
+    places: Any,
+    metric: str,
+    label: str,
+    colour: str,
+    marker: str,
+    shift: float,
+    hollow: bool = False,
 ) -> None:
     measured = [(row.measured.of(metric), place + shift) for row, place in zip(rows, places, strict=True)]
     kept = [(found, place) for found, place in measured if found is not None]
@@ -172,6 +187,7 @@ def _points(
             [place for _, place in kept],
             xerr=[reach(found) for found, _ in kept],
             color=colour, marker=marker, linestyle="none", capsize=2, label=label,
+            markerfacecolor="none" if hollow else colour,
         )  # fmt: skip
     printed = [(_printed(row, metric), place + shift) for row, place in zip(rows, places, strict=True)]
     stars = [(value, place) for value, place in printed if value is not None]
