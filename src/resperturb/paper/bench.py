@@ -77,6 +77,20 @@ RATIOS: dict[str, Ratio] = {
     "prediction_additive_over_plain": Ratio(
         "prediction, additive / plain", "prediction_additive", "prediction_plain", 1.10
     ),
+    "prediction_multiplicative_over_plain": Ratio(
+        "prediction, multiplicative / plain", "prediction_multiplicative", "prediction_plain", 1.10
+    ),
+    # A quarter of the images, sixteen times.
+    "additive_draws_over_plain": Ratio(
+        "16 draws, additive / 16 plain predictions", "prediction_draws_additive", "prediction_plain", 1.10, times=4
+    ),
+    "multiplicative_draws_over_plain": Ratio(
+        "16 draws, multiplicative / 16 plain predictions",
+        "prediction_draws_multiplicative",
+        "prediction_plain",
+        1.10,
+        times=4,
+    ),
 }
 
 
@@ -233,6 +247,10 @@ def _prediction(setting: Workload, **changes: Any) -> Work:
     return Work(lambda: predict(model, images.images, **options, compiled=setting.compiled), model)
 
 
+def _many_draws(setting: Workload) -> Workload:
+    return replace(setting, predicted=setting.predicted // 4, draws=16)
+
+
 _ADDITIVE = {"perturbation": Additive(0.5)}
 _MULTIPLICATIVE = {"perturbation": Multiplicative(0.5)}
 
@@ -260,6 +278,15 @@ WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
     ),
     "prediction_trainer": ("prediction, no noise", lambda s: _prediction(s)),
     "prediction_additive": ("prediction, additive", lambda s: _prediction(s, **_ADDITIVE)),
+    "prediction_multiplicative": ("prediction, multiplicative", lambda s: _prediction(s, **_MULTIPLICATIVE)),
+    "prediction_draws_additive": (
+        "16 draws for a quarter, additive",
+        lambda s: _prediction(_many_draws(s), **_ADDITIVE),
+    ),
+    "prediction_draws_multiplicative": (
+        "16 draws for a quarter, multiplicative",
+        lambda s: _prediction(_many_draws(s), **_MULTIPLICATIVE),
+    ),
 }
 
 
