@@ -99,9 +99,7 @@ def test_quantile_regression_keeps_to_one_thread_and_gives_the_others_back(monke
 
     seen: list[set[int]] = []
     fit = HistGradientBoostingRegressor.fit
-    monkeypatch.setattr(
-        HistGradientBoostingRegressor, "fit", lambda *given: (seen.append(threads()), fit(*given))[1]
-    )
+    monkeypatch.setattr(HistGradientBoostingRegressor, "fit", lambda *given: (seen.append(threads()), fit(*given))[1])
     rng = np.random.default_rng(0)
     features, values = rng.normal(size=(60, 1)), rng.normal(size=60)
     with threadpool_limits(limits=2, user_api="openmp"):
