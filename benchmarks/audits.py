@@ -1,44 +1,56 @@
 """What an audit costs beside its own trainings, in one run on one machine.
 
-    python benchmarks/audits.py --save docs/results/audits.json
+    python benchmarks/audits.py --epochs 25 --save docs/results/audits.json
+    python benchmarks/audits.py --epochs 120 --save docs/results/audits.json
 
-takes about ten minutes on two quiet cores. An audit with 16 shadow models and the draws 1 and 16 is compared with 17
-plain trainings of the same length by the same engine; then it is repeated, with everything kept. Processor time
-stands beside wall time: neighbours move it less.
+An audit with 16 shadow models and the draws 1 and 16 is compared with 17 trainings of that length without noise by
+the same engine; then it is repeated as a command of its own, with everything kept. Processor time stands beside wall
+time: neighbours move it less, and what they took is told. Other settings in the file are kept.
 """
 
 import argparse
 import json
 import os
-import platform
 import resource
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
-from resperturb.audits import audit_run
+import torch
+
+from resperturb.audits import audit_run, shadow_configs
+from resperturb.audits.ask import answers_of, queries_of
+from resperturb.audits.candidates import candidate_images
+from resperturb.audits.shadow import shadow_folder
 from resperturb.engine import train_many
+from resperturb.engine.local import usable_cores
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.loop import train
+from resperturb.training.run import Run, environment, open_run
 
 TARGETS = {"audit_over_trainings": 1.10, "repeated_seconds": 5.0}
+DRAWS = (1, 16)
 
 
 class Spent(TypedDict):
-    """Seconds by the clock on the wall, and of all processors together."""
+    """Seconds by the clock on the wall, of our processes, and of everybody else's meanwhile (None if not known)."""
 
     wall: float
     processor: float
+    others: float | None
 
 
 @dataclass
 class Stages:
     """How long each stage of an audit took."""
 
-    seconds: dict[str, float]
+    seconds: dict[str, float] = field(default_factory=dict)
     last: tuple[str, float] | None = None
 
     def __call__(self, what: str, done: int, count: int) -> None:
@@ -49,17 +61,35 @@ class Stages:
             self.seconds[name] = self.seconds.get(name, 0.0) + now - began
         self.last = (what, now)
 
+    def end(self) -> dict[str, float]:
+        """The seconds of every stage, now that the last one is over."""
+        self("", 0, 0)
+        return self.seconds
 
-def timed(work: Callable[[], object]) -> Spent:
+
+def timed(what: str, work: Callable[[], object]) -> Spent:
     """Do it, and say what it took."""
 
-    def processor() -> float:
+    def ours() -> float:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return sum(one.ru_utime + one.ru_stime for one in used)
 
-    wall, cpu = time.perf_counter(), processor()
+    wall, before, all_before = time.perf_counter(), ours(), _busy_seconds()
     work()
-    return {"wall": time.perf_counter() - wall, "processor": processor() - cpu}
+    processor, all_after = ours() - before, _busy_seconds()
+    others = None if all_before is None or all_after is None else max(0.0, all_after - all_before - processor)
+    spent: Spent = {"wall": time.perf_counter() - wall, "processor": processor, "others": others}
+    print(f"{what}: {spent}", file=sys.stderr, flush=True)
+    return spent
+
+
+def _busy_seconds() -> float | None:
+    """How long the processors of this machine have worked for anybody; None where the system does not say."""
+    try:
+        user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split()[1:9])
+    except OSError:
+        return None
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def configs(records: int, epochs: int, count: int, **changes: object) -> list[TrainConfig]:
@@ -68,25 +98,63 @@ def configs(records: int, epochs: int, count: int, **changes: object) -> list[Tr
     return [make_config(data=data, epochs=epochs, seed=1000 + number, **changes) for number in range(count)]
 
 
-def measure(records: int, epochs: int, shadows: int, jobs: int | None) -> dict[str, object]:
+def asking(target: Run) -> Spent:
+    """Ask one shadow model again about all candidates, on one thread as a process of the engine does."""
+    [config] = shadow_configs(target.config, 2)[:1]
+    [shadow] = train_many([config], shadow_folder(target))
+    shutil.rmtree(shadow.path / "signals")
+    queried, queries = candidate_images(target.config.data), queries_of(target.config, DRAWS)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return timed("asking", lambda: answers_of(shadow, queried, queries))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def steps_of(runs: list[Run]) -> float:
+    """The seconds that trainings spent on their steps, all together."""
+    return sum(run.result.seconds for run in runs)
+
+
+def measure(records: int, epochs: int, shadows: int, jobs: int) -> dict[str, object]:
     """Time the trainings, the audit, and the audit again."""
     with tempfile.TemporaryDirectory() as folder:
-        plain = timed(lambda: train_many(configs(records, epochs, shadows + 1), Path(folder) / "plain", jobs))
+        trained: list[Run] = []
+        without_noise = configs(records, epochs, shadows + 1)
+        plain = timed("trainings", lambda: trained.extend(train_many(without_noise, Path(folder) / "plain", jobs)))
         [config] = configs(records, epochs, 1, perturbation={"name": "additive", "gamma": 0.5})
         target = train(config, runs=Path(folder) / "noisy")
-        first, again = Stages({}), Stages({})
-        audit = timed(lambda: audit_run(target, shadows=shadows, draws=(1, 16), jobs=jobs, on_stage=first))
-        repeated = timed(lambda: audit_run(target, shadows=shadows, draws=(1, 16), jobs=jobs, on_stage=again))
-    return {
-        "setting": {"records": records, "epochs": epochs, "shadows": shadows, "cores": os.cpu_count()},
-        "machine": platform.processor() or platform.machine(),
-        "targets": TARGETS,
-        "trainings": plain,
-        "audit": audit,
-        "repeated": repeated,
-        "audit_over_trainings": {name: audit[name] / plain[name] for name in ("wall", "processor")},
-        "stages": {"audit": first.seconds, "repeated": again.seconds},
-    }
+        stages = Stages()
+        audit = timed("audit", lambda: audit_run(target, shadows=shadows, draws=DRAWS, jobs=jobs, on_stage=stages))
+        parts = stages.end()
+        own = [open_run(path.parent) for path in sorted(shadow_folder(target).glob("*/config.json"))]
+        command = [sys.executable, "-m", "resperturb", "audit", str(target.path), "--json"]
+        command += ["--shadows", str(shadows), "--draws", ",".join(map(str, DRAWS)), "--jobs", str(jobs)]
+        repeated = timed("repeated", lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+        one = asking(target)
+        return {
+            "setting": {"records": records, "epochs": epochs, "shadows": shadows, "jobs": jobs},
+            "environment": {**environment(), "cores": str(usable_cores())},
+            "trainings": plain,
+            "audit": audit,
+            "repeated": repeated,
+            "audit_over_trainings": {
+                "wall": audit["wall"] / plain["wall"],
+                "processor": audit["processor"] / plain["processor"],
+            },
+            "stages_of_audit": parts,
+            "models_trained": {"trainings": len(trained), "audit": len(own)},
+            "seconds_in_steps": {"trainings": steps_of(trained), "audit": steps_of(own)},
+            "asking_one_model": one,
+        }
+
+
+def saved(path: Path, measured: dict[str, object]) -> None:
+    """Put a measurement into the file, in place of one of the same setting."""
+    before = json.loads(path.read_text())["measured"] if path.exists() else []
+    others = [one for one in before if one["setting"] != measured["setting"]]
+    path.write_text(json.dumps({"targets": TARGETS, "measured": [*others, measured]}, indent=2) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -95,13 +163,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--shadows", type=int, default=16)
-    parser.add_argument("--jobs", type=int)
-    parser.add_argument("--save", type=Path, help="write the result here as JSON")
+    parser.add_argument("--jobs", type=int, default=usable_cores())
+    parser.add_argument("--save", type=Path, help="put the result into this JSON file")
     given = parser.parse_args(arguments)
-    text = json.dumps(measure(given.records, given.epochs, given.shadows, given.jobs), indent=2)
+    measured = measure(given.records, given.epochs, given.shadows, given.jobs)
     if given.save is not None:
-        given.save.write_text(text + "\n")
-    print(text)
+        saved(given.save, measured)
+    print(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":

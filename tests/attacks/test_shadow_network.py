@@ -56,3 +56,23 @@ def test_no_difference_gives_an_auc_of_one_half() -> None:
     members, nonmembers = (network.membership(fitted, part) for part in (features[2000:3000], features[3000:]))
     # The standard error of the AUC of 1000 against 1000 is 0.013.
     assert auc(members, nonmembers) == pytest.approx(0.5, abs=0.05)
+
+
+def test_it_is_fitted_on_one_thread_and_the_others_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    fit_once = network._fit_once
+
+    def noted(*given: object) -> torch.nn.Module:
+        seen.append(torch.get_num_threads())
+        return fit_once(*given)
+
+    monkeypatch.setattr(network, "_fit_once", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        features = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
+        network.fit_attack(features[:50] + 0.5, features[50:], seed=0)
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -90,6 +90,24 @@ def test_quantile_regression_compares_a_record_with_its_likes() -> None:
         quantile_scores(features[:3], values[:3], features[:0], values[:0])
 
 
+def test_quantile_regression_keeps_to_one_thread_and_gives_the_others_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "openmp"}
+
+    seen: list[set[int]] = []
+    fit = HistGradientBoostingRegressor.fit
+    monkeypatch.setattr(HistGradientBoostingRegressor, "fit", lambda *given: (seen.append(threads()), fit(*given))[1])
+    rng = np.random.default_rng(0)
+    features, values = rng.normal(size=(60, 1)), rng.normal(size=60)
+    with threadpool_limits(limits=2, user_api="openmp"):
+        quantile_scores(features[:20], values[:20], features[20:], values[20:])
+        assert seen == [{1}, {1}]
+        assert threads() == {2}
+
+
 def test_the_risk_of_a_record_is_the_interquartile_range_of_its_losses() -> None:
     losses = np.array([[3.0, 0.1, 3.0], [2.0, 0.1, 3.1], [1.0, 0.1, 2.9], [0.0, 0.1, 3.0], [0.0, 0.1, 3.0]])
     expected = np.quantile(losses, 0.75, axis=0) - np.quantile(losses, 0.25, axis=0)

@@ -40,6 +40,20 @@ def test_an_attack_that_was_made_is_not_made_again(attacked_run: Run, monkeypatc
     assert shadow.run_shadow_attack(attacked_run) == before
 
 
+def test_an_attack_that_failed_is_not_fitted_again(attacked_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = []
+
+    def fails(*given: object, seed: int) -> None:
+        fitted.append(seed)
+        raise shadow.AttackFailedError("every neuron is dead.")
+
+    monkeypatch.setattr(shadow, "fit_attack", fails)
+    for seed in (7, 7, 8):
+        with pytest.raises(shadow.AttackFailedError, match="every neuron is dead"):
+            shadow.run_shadow_attack(attacked_run, seed=seed)
+    assert fitted == [7, 8]
+
+
 def test_the_same_attack_gives_the_same_scores(attacked_run: Run, tmp_path: Path) -> None:
     before = kept(attacked_run).scores
     [shadow_run] = (open_run(path) for path in shadow.shadow_folder(attacked_run).iterdir())

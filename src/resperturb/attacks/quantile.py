@@ -52,6 +52,7 @@ def quantile_scores(features: Floats, values: Floats, population: Floats, popula
     True
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
 
     if len(population) == 0:
         raise UsageError("quantile regression learns from a population, and there is none.")
@@ -69,7 +70,9 @@ def quantile_scores(features: Floats, values: Floats, population: Floats, popula
         found: Floats = model.fit(population, population_values).predict(features)
         return found
 
-    middle = quantile(MIDDLE)
-    width = np.maximum(quantile(HIGH) - middle, _LEAST_WIDTH + 0.05 * float(np.std(population_values)))
+    # A few hundred rows: threads would mostly wait for each other, for seconds where the cores are busy.
+    with threadpool_limits(limits=1, user_api="openmp"):
+        middle, high = quantile(MIDDLE), quantile(HIGH)
+    width = np.maximum(high - middle, _LEAST_WIDTH + 0.05 * float(np.std(population_values)))
     scores: Scores = (values - middle) / width
     return scores

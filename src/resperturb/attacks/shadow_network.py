@@ -4,6 +4,9 @@ The highest class probabilities of a record, sorted, are the features; whether t
 A small network learns to tell them apart from a shadow model's answers.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -39,6 +42,18 @@ def top_probabilities(logits: Tensor) -> Tensor:
     return probabilities.topk(min(TOP, logits.shape[1]), dim=1).values.float()
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The network is so small that several threads mostly wait for each other, on busy cores ten times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_thread()
 def fit_attack(members: Tensor, nonmembers: Tensor, seed: int) -> tuple[nn.Module, float]:
     """Train the attack network until it knows at least what a threshold sees; return it with its learning rate.
 

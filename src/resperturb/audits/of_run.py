@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import product
 
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Query
@@ -83,7 +84,7 @@ def audit_run(
 
     trained = train_shadows(attacked, shadows, queries, settings.draws, jobs, tell, engine)
     if shadows:
-        learned, failures = _learned(attacked, settings)
+        learned, failures = _learned(attacked, settings, on_stage)
         caveats += failures
     found = assess(
         queried.candidates(),
@@ -170,7 +171,7 @@ def _shadow_answers(
         yield answers_of(shadow, queried, queries), queried.members(shadow.config.data)
 
 
-def _learned(target: Run, settings: Settings) -> tuple[list[AttackResult], list[str]]:
+def _learned(target: Run, settings: Settings, on_stage: OnStage) -> tuple[list[AttackResult], list[str]]:
     """The paper's attack on the records, with a shadow that knows of the perturbation and with one that does not.
 
     Its network may fail to learn where there is little to see; the other attacks stand without it, so that is told.
@@ -178,11 +179,13 @@ def _learned(target: Run, settings: Settings) -> tuple[list[AttackResult], list[
     noisy = queries_of(target.config, settings.draws)[0].access == "noise on"
     found: list[AttackResult] = []
     failures: list[str] = []
-    for adaptive in (False, True)[: len(learned_shadow_configs(target.config))]:
-        for draws in learned_draws(settings.draws) if noisy else [1]:
-            try:
-                found.append(run_shadow_attack(target, adaptive=adaptive, draws=draws))
-            except AttackFailedError as error:
-                kind = "adaptive" if adaptive else "not adaptive"
-                failures.append(f"The paper's attack ({kind}, draws: {draws}) is missing: {error}")
+    shadows = (False, True)[: len(learned_shadow_configs(target.config))]
+    attacks = list(product(shadows, learned_draws(settings.draws) if noisy else [1]))
+    for number, (adaptive, draws) in enumerate(attacks):
+        on_stage("fitting attack networks", number, len(attacks))
+        try:
+            found.append(run_shadow_attack(target, adaptive=adaptive, draws=draws))
+        except AttackFailedError as error:
+            kind = "adaptive" if adaptive else "not adaptive"
+            failures.append(f"The paper's attack ({kind}, draws: {draws}) is missing: {error}")
     return found, failures

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from resperturb.attacks.shadow_network import (
+    LEARNING_RATES,
     REFERENCE,
+    TRIES,
     AttackFailedError,
     fit_attack,
     membership,
@@ -102,7 +104,7 @@ def run_shadow_attack(
 ) -> AttackResult:
     """Train the shadow if it is not there yet, attack the target, keep the attack in its run, and return it.
 
-    An attack that was made before on the same weights, with the same seed, is not made again.
+    An attack that was made before on the same weights, with the same seed, is not made again; nor is one that failed.
 
     Args:
         target: The run to attack.
@@ -113,6 +115,9 @@ def run_shadow_attack(
 
     Returns:
         What it found, with precision and recall at :data:`THRESHOLDS` among its details.
+
+    Raises:
+        AttackFailedError: The attack network did not learn.
     """
     check_attackable(target)
     name = "shadow-adaptive" if adaptive else "shadow"
@@ -128,8 +133,15 @@ def run_shadow_attack(
     kept = _kept(target, asked)
     if kept is not None and kept.details.get("seed") == seed:
         return kept
+    failed = answer_path(target, repr(("failed", asked.key, seed, LEARNING_RATES, TRIES)))
+    if (why := kept_arrays(target, failed, _why)) is not None:
+        raise AttackFailedError(why)
     shadow = train(shadow_config(target.config, adaptive), runs=shadow_folder(target), on_update=on_update)
-    attack = shadow_attack(target, shadow, draws, seed)
+    try:
+        attack = shadow_attack(target, shadow, draws, seed)
+    except AttackFailedError as error:
+        keep_arrays(target, failed, {"why": np.array(str(error))})
+        raise
     result = replace(
         asked,
         metrics={RECORD: attack.metrics()},
@@ -152,6 +164,12 @@ def _kept(target: Run, asked: AttackResult) -> AttackResult | None:
     except ResperturbError as error:
         _logger.warning("%s It is made again.", error)
         return None
+
+
+def _why(arrays: dict[str, Array]) -> str:
+    if "why" not in arrays or arrays["why"].dtype.kind != "U":
+        raise ResperturbError("it does not say why an attack failed")
+    return str(arrays["why"])
 
 
 @dataclass(frozen=True, eq=False)
