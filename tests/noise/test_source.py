@@ -217,6 +217,11 @@ def test_the_backward_pass_keeps_a_key_and_not_the_numbers() -> None:
     assert kept == []
 
 
+def test_noise_and_audits_do_not_load_torchs_compiler() -> None:
+    code = "import sys, resperturb.audits, resperturb.noise; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 # Forks and ranks
 
 

@@ -303,10 +303,13 @@ class _MulNormal(torch.autograd.Function):
         return again, None, None, None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _in_a_transform() -> bool:
     """Whether this runs under vmap or another transform of ``torch.func``."""
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+# What torch.compiler.assume_constant_result does; to call it imports the compiler, which takes more than a second.
+_in_a_transform._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _source_of(card: Tensor) -> NoiseSource:
