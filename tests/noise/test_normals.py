@@ -194,6 +194,28 @@ def test_sums_use_the_numbers_of_the_key(
     torch.testing.assert_close(mul_normal(x, key, 0.5, x.stride()), 0.5 * x * noise)
 
 
+@pytest.mark.parametrize("with_kernel", [True, False])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_copies_of_a_sum_have_numbers_of_their_own(
+    layout: torch.memory_format, with_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_kernel:
+        monkeypatch.setattr(normals, "kernel", lambda: None)
+    torch.manual_seed(0)
+    key = bytes(range(16))
+    x, plus, factor = (torch.randn(2, 3, 40, 40).to(memory_format=layout) for _ in range(3))
+    for found, first, scale in (
+        (add_normal(x, plus, key, 0.5, 4), add_normal(x, plus, key, 0.5), torch.tensor(0.5)),
+        (addcmul_normal(x, plus, factor, key, 0.5, 4), addcmul_normal(x, plus, factor, key, 0.5), 0.5 * factor),
+    ):
+        assert found.shape == (8, 3, 40, 40)
+        assert found.is_contiguous(memory_format=layout)
+        assert found[:2].equal(first)
+        noise = torch.stack([(copy - x - plus) / scale for copy in found.chunk(4)]).flatten(1).double()
+        # 9,600 numbers: six standard errors of a correlation.
+        assert torch.allclose(torch.corrcoef(noise), torch.eye(4, dtype=torch.float64), atol=0.061)
+
+
 def test_tensors_with_holes_or_different_layouts_get_the_same_numbers_as_any() -> None:
     key = bytes(16)
     x = torch.zeros(4, 6)[:, ::2]

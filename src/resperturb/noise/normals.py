@@ -69,29 +69,68 @@ def standard_normal(like: Tensor, key: bytes) -> Tensor:
     return flat.to(like.dtype).as_strided(like.shape, strides)
 
 
-def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float) -> Tensor:
+def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies: int = 1) -> Tensor:
     """Return ``x + plus + scale n`` with ``n = standard_normal(x, key)``, without a gradient.
 
-    In one pass over memory where there is a kernel. ``plus`` has the shape and type of ``x``, or is None.
+    In one pass over memory where there is a kernel.
+
+    Args:
+        x: One side of the sum.
+        plus: The other, with the shape and type of ``x``, or None.
+        key: Of the numbers.
+        scale: What they are multiplied by.
+        copies: So many such sums one after the other, each with numbers of its own.
+
+    Returns:
+        A new tensor, ``copies`` times as long as ``x``.
     """
     with torch.no_grad():
         loaded = _kernel_for(x, *_there(plus))
-        if loaded is None:
-            return torch.add(_sum(x, plus), standard_normal(x, key), alpha=scale)
-        out = torch.empty_like(x)
-        loaded.add(key, x.numel(), scale, x.data_ptr(), _address(plus), out.data_ptr())
+        keys = _keys(key, copies)
+        if loaded is None or not _fits(x, copies):
+            sums = [torch.add(_sum(x, plus), standard_normal(x, each), alpha=scale) for each in keys]
+            return sums[0] if copies == 1 else torch.cat(sums)
+        out = _room(x, copies)
+        for each, to in zip(keys, _addresses(out, copies), strict=True):
+            loaded.add(each, x.numel(), scale, x.data_ptr(), _address(plus), to)
         return out
 
 
-def addcmul_normal(x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float) -> Tensor:
+def addcmul_normal(
+    x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float, copies: int = 1
+) -> Tensor:
     """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, as :func:`add_normal` does."""
     with torch.no_grad():
         loaded = _kernel_for(x, factor, *_there(plus))
-        if loaded is None:
-            return torch.addcmul(_sum(x, plus), factor, standard_normal(x, key), value=scale)
-        out = torch.empty_like(x)
-        loaded.addcmul(key, x.numel(), scale, factor.data_ptr(), x.data_ptr(), _address(plus), out.data_ptr())
+        keys = _keys(key, copies)
+        if loaded is None or not _fits(x, copies):
+            sums = [torch.addcmul(_sum(x, plus), factor, standard_normal(x, each), value=scale) for each in keys]
+            return sums[0] if copies == 1 else torch.cat(sums)
+        out = _room(x, copies)
+        for each, to in zip(keys, _addresses(out, copies), strict=True):
+            loaded.addcmul(each, x.numel(), scale, factor.data_ptr(), x.data_ptr(), _address(plus), to)
         return out
+
+
+def _keys(key: bytes, copies: int) -> list[bytes]:
+    """A key for each copy; that of the first is the one that was given."""
+    return [key, *(hashlib.blake2b(key + i.to_bytes(8, "little"), digest_size=16).digest() for i in range(1, copies))]
+
+
+def _fits(x: Tensor, copies: int) -> bool:
+    """Whether copies can stand one after the other in memory: the first dimension is the outermost there."""
+    return copies == 1 or x.stride(0) * len(x) == x.numel()
+
+
+def _room(x: Tensor, copies: int) -> Tensor:
+    if copies == 1:
+        return torch.empty_like(x)
+    return torch.empty_strided((copies * len(x), *x.shape[1:]), x.stride(), dtype=x.dtype, device=x.device)
+
+
+def _addresses(out: Tensor, copies: int) -> list[int]:
+    step = out.numel() // copies * out.element_size()
+    return [out.data_ptr() + step * copy for copy in range(copies)]
 
 
 def _there(tensor: Tensor | None) -> tuple[Tensor, ...]:

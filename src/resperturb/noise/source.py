@@ -93,7 +93,7 @@ class NoiseSource:
     """
 
     silenced: int
-    # Where noise first enters, batches of so many rows are multiplied by so many copies, each with its own noise.
+    # Where noise first enters, sums of so many rows are given in so many copies, each with its own noise.
     copies: tuple[int, int] | None
 
     def __init__(self, seed: int | None = None) -> None:
@@ -149,13 +149,13 @@ class NoiseSource:
         if _is_in_a_compiler():
             strides = torch.empty_like(x).stride()
             drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            compiled: Tensor = torch.ops.resperturb.add_normal(x, plus, drawn, scale, strides)
+            compiled: Tensor = torch.ops.resperturb.add_normal(x, plus, drawn, scale, strides, self._copies_of(x))
             return compiled
         if not _is_plain(x, plus):
             return torch.add(x if plus is None else x + plus, self.normal(x, training), alpha=scale)
         key = self.next_key(training)
         if not _is_differentiated(x, plus):
-            return add_normal(x, plus, key, scale)
+            return add_normal(x, plus, key, scale, self._copies_of(x))
         result: Tensor = _AddNormal.apply(x, plus, key, scale)  # type: ignore[no-untyped-call]
         return result
 
@@ -177,19 +177,19 @@ class NoiseSource:
         if compiling:
             strides = torch.empty_like(x).stride()
             drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            compiled: Tensor = torch.ops.resperturb.addcmul_normal(x, plus, factor, drawn, scale, strides)
+            compiled: Tensor = torch.ops.resperturb.addcmul_normal(
+                x, plus, factor, drawn, scale, strides, self._copies_of(x)
+            )
             return compiled
         key = self.next_key(training)
         if not _is_differentiated(x, factor, plus):
-            return addcmul_normal(x, plus, factor, key, scale)
+            return addcmul_normal(x, plus, factor, key, scale, self._copies_of(x))
         result: Tensor = _AddcmulNormal.apply(x, plus, factor, key, scale)  # type: ignore[no-untyped-call]
         return result
 
-    def copied(self, tensor: Tensor) -> Tensor:
-        """Return the copies that noise is to be added to, one after the other: mostly the tensor itself."""
-        if self.copies is None or len(tensor) != self.copies[0]:
-            return tensor
-        return torch.cat([tensor] * self.copies[1])  # keeps the memory format, as repeat() does not
+    def _copies_of(self, x: Tensor) -> int:
+        """How many noisy copies of ``x`` a sum gives: mostly one."""
+        return self.copies[1] if self.copies is not None and len(x) == self.copies[0] else 1
 
     def draw(self, training: bool) -> "Draw":
         """Return one draw, which is made where it is used."""
@@ -355,14 +355,15 @@ torch.library.define(
 )
 # Sums of tensors that are laid out with these strides, so that the backward pass meets the same numbers however its
 # gradient is laid out.
-torch.library.define(
-    "resperturb::add_normal", "(Tensor x, Tensor? plus, Tensor key, float scale, SymInt[] stride) -> Tensor"
-)
-torch.library.define(
-    "resperturb::addcmul_normal",
-    "(Tensor x, Tensor? plus, Tensor factor, Tensor key, float scale, SymInt[] stride) -> Tensor",
-)
-torch.library.define("resperturb::mul_normal", "(Tensor x, Tensor key, float scale, SymInt[] stride) -> Tensor")
+for _name, _arguments in (
+    ("add_normal", "Tensor x, Tensor? plus, Tensor key, float scale, SymInt[] stride, int copies"),
+    ("addcmul_normal", "Tensor x, Tensor? plus, Tensor factor, Tensor key, float scale, SymInt[] stride, int copies"),
+    ("mul_normal", "Tensor x, Tensor key, float scale, SymInt[] stride"),
+):
+    # Otherwise the compiler may hand over tensors in other layouts, each of which costs a copy.
+    torch.library.define(
+        f"resperturb::{_name}", f"({_arguments}) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,)
+    )
 
 
 @torch.library.impl("resperturb::key", "CompositeExplicitAutograd")
@@ -372,15 +373,20 @@ def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
 
 
 @torch.library.impl("resperturb::add_normal", "CompositeExplicitAutograd")
-def _add_normal(x: Tensor, plus: Tensor | None, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
-    return add_normal(_laid_out(x, stride), plus, bytes(key.tolist()), scale)
+def _add_normal(
+    x: Tensor, plus: Tensor | None, key: Tensor, scale: float, stride: Sequence[int], copies: int
+) -> Tensor:
+    other = None if plus is None else _laid_out(plus, stride)
+    return add_normal(_laid_out(x, stride), other, bytes(key.tolist()), scale, copies)
 
 
 @torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
 def _addcmul_normal(
-    x: Tensor, plus: Tensor | None, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]
+    x: Tensor, plus: Tensor | None, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int], copies: int
 ) -> Tensor:
-    return addcmul_normal(_laid_out(x, stride), plus, factor, bytes(key.tolist()), scale)
+    other = None if plus is None else _laid_out(plus, stride)
+    by = _laid_out(factor, stride)
+    return addcmul_normal(_laid_out(x, stride), other, by, bytes(key.tolist()), scale, copies)
 
 
 @torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")
@@ -394,20 +400,26 @@ def _laid_out(x: Tensor, stride: Sequence[int]) -> Tensor:
     return torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
 
 
-def _fake_like(x: Tensor, *others: Any) -> Tensor:
-    return torch.empty_strided(x.shape, others[-1], dtype=x.dtype, device=x.device)
+def _fake_like(x: Tensor, stride: Sequence[int], copies: int = 1) -> Tensor:
+    shape = (copies * x.shape[0], *x.shape[1:]) if copies > 1 else x.shape
+    return torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
 
 
 torch.library.register_fake(
     "resperturb::key", lambda ticket, card, training: torch.empty(KEY_BYTES, dtype=torch.uint8)
 )
-for _operator in ("add_normal", "addcmul_normal", "mul_normal"):
-    torch.library.register_fake(f"resperturb::{_operator}", _fake_like)
+torch.library.register_fake(
+    "resperturb::add_normal", lambda x, plus, key, scale, stride, copies: _fake_like(x, stride, copies)
+)
+torch.library.register_fake(
+    "resperturb::addcmul_normal", lambda x, plus, factor, key, scale, stride, copies: _fake_like(x, stride, copies)
+)
+torch.library.register_fake("resperturb::mul_normal", lambda x, key, scale, stride: _fake_like(x, stride))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[-3])
-    ctx.scale, ctx.stride = inputs[-2:]
+def _keep_key(ctx: Any, key: Tensor, scale: float, stride: Sequence[int]) -> None:
+    ctx.save_for_backward(key)
+    ctx.scale, ctx.stride = scale, stride
 
 
 def _again(ctx: Any, gradient: Tensor) -> Tensor:
@@ -418,12 +430,12 @@ def _again(ctx: Any, gradient: Tensor) -> Tensor:
 
 def _add_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-    return x, plus, None, None, None
+    return x, plus, None, None, None, None
 
 
 def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-    return x, plus, _again(ctx, gradient) if ctx.needs_input_grad[2] else None, None, None, None
+    return x, plus, _again(ctx, gradient) if ctx.needs_input_grad[2] else None, None, None, None, None
 
 
 def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -431,8 +443,16 @@ def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 
 
 torch.library.register_autograd("resperturb::add_normal", _add_backward)
-torch.library.register_autograd("resperturb::addcmul_normal", _addcmul_backward, setup_context=_keep)
-torch.library.register_autograd("resperturb::mul_normal", _mul_backward, setup_context=_keep)
+torch.library.register_autograd(
+    "resperturb::addcmul_normal",
+    _addcmul_backward,
+    setup_context=lambda ctx, inputs, output: _keep_key(ctx, *inputs[3:6]),
+)
+torch.library.register_autograd(
+    "resperturb::mul_normal",
+    _mul_backward,
+    setup_context=lambda ctx, inputs, output: _keep_key(ctx, *inputs[1:4]),
+)
 
 
 @torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))

@@ -323,11 +323,15 @@ def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
 def draws_share_a_start(model: nn.Module) -> bool:
     """Whether all of the noise of a model enters at junctions, so that its draws share what is computed before.
 
-    Not where gamma is scaled by the whole batch, in which the copies of other draws would count.
+    And whether it enters by the sums that give copies: a strategy of others that makes its own sums is asked draw by
+    draw, as is one that scales gamma by the whole batch.
     """
     strategies = [noise.strategy for noise in noises_of(model) if not noise.source.silenced]
     return bool(strategies) and not any(
-        strategy.noises_input or strategy.mixes_records or not strategy.is_noisy_at_junctions
+        strategy.noises_input
+        or strategy.mixes_records
+        or not strategy.is_noisy_at_junctions
+        or type(strategy).apply_to_sum is Strategy.apply_to_sum
         for strategy in strategies
     )
 

@@ -42,19 +42,9 @@ class StrategyNoise:
         if not self.strategy.is_noisy_at_junctions or self.source.silenced:
             return left if right is None else left + right
         noise = self.source.draw(training)
-        if self.source.copies is not None:
-            left, right, shortcut = self._copied(left, right, shortcut)
         if right is not None and shortcut is not None and not is_half(left):
             return self.strategy.apply_to_sum(left, right, shortcut, noise)
         return added(self.strategy.apply, left if right is None else left + right, shortcut, noise, "a junction")
-
-    def _copied(
-        self, left: Tensor, right: Tensor | None, shortcut: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        one, other = self.source.copied(left), None if right is None else self.source.copied(right)
-        if shortcut is None or shortcut is left:
-            return one, other, None if shortcut is None else one
-        return one, other, other if shortcut is right else self.source.copied(shortcut)
 
 
 @dataclass(frozen=True)
