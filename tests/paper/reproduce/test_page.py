@@ -98,6 +98,17 @@ def test_harder_attacks_stand_apart_with_the_preset_and_the_accuracies_of_their_
     assert "0.610 [0.580, 0.640]" in line
 
 
+def test_an_adaptive_attack_on_a_longer_training_stands_beside_the_audit_of_a_shorter_one(tmp_path: Path) -> None:
+    longer, shorter = table("long", auc=0.7), table("cpu", auc=0.58)
+    both = replace(
+        longer, made=(*shorter.made, *longer.made), rows=(*longer.rows, replace(shorter.rows[0], audit=AUDIT))
+    )
+    harder = pages(tmp_path, both)["cifar10-table"].split("**Attacks that the paper did not make.**")[1]
+    lines = [line for line in harder.splitlines() if line.startswith("| ResNet8, non-private |")]
+    assert ["0.610 [" in line for line in lines] == [True, False]
+    assert ["0.720 ±" in line for line in lines] == [False, True]
+
+
 def test_a_summary_keeps_what_qualifies_it(tmp_path: Path) -> None:
     keys = ("non-private", "gamma-4.5")
     rows = [row("cifar10-table", key, auc=auc, seeds=3) for key, auc in zip(keys, (0.7, 0.5), strict=True)]

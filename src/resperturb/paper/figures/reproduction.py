@@ -80,7 +80,7 @@ def forest_figure(found: Mapping[str, AnyResult]) -> "Figure":
         if isinstance(result, Trained):
             strategy = " (II)" if name == "idc-table-multiplicative" else ""
             lines += [(f"{DATA_TITLES[row.data]}{strategy}", row) for row in result.shown]
-            attacked += _attacked(result)
+            attacked += [result.audited(row) for row in result.shown]
     with paper_style():
         figure = _figure(PAGE, 1.3 + 0.27 * len(lines))
         axes = figure.subplots()
@@ -108,11 +108,11 @@ def table_figure(result: Trained) -> "Figure":
         left, right = figure.subplots(1, 2, sharey=True)
         places = np.arange(len(rows))[::-1]
         _points(left, rows, places, "auc", "the paper's attack", BLUE, "o", 0.12)
-        attacked = _attacked(result)
-        for chosen, at, shorter in _by_length(rows, attacked, places):
+        adaptively = [result.adaptively_attacked(row) for row in rows]
+        for chosen, at, shorter in _by_length(rows, adaptively, places):
             label = "the same, adaptive" + shorter
             _points(left, chosen, at, "adaptive_auc", label, ORANGE, "s", -0.06, hollow=bool(shorter))
-        _strongest(left, rows, attacked, places, -0.24)
+        _strongest(left, rows, [result.audited(row) for row in rows], places, -0.24)
         left.axvline(0.5, color=GREY, linestyle=":", label="guessing")
         left.set_xlabel("AUC of the attack (0.5: guessing)")
         _points(right, rows, places, "train_accuracy", "training images", GREY, "o", 0.08)
@@ -133,12 +133,6 @@ def table_figure(result: Trained) -> "Figure":
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
         _explain(figure, result)
     return figure
-
-
-def _attacked(result: Trained) -> list[Row | None]:
-    """For each row that is shown, the one that was attacked harder, which may be of another preset."""
-    found = {(row.data, row.key): row for row in result.attacked}
-    return [found.get((row.data, row.key)) for row in result.shown]
 
 
 def _by_length(

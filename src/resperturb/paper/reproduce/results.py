@@ -147,11 +147,6 @@ class Row:
         """How many seeds and audits it has."""
         return len(self.seeds), int(self.audit is not None)
 
-    @property
-    def harder_attacks(self) -> bool:
-        """Whether attacks were made on it that the paper did not make."""
-        return self.audit is not None or self.measured.adaptive_auc is not None
-
 
 @dataclass(frozen=True)
 class DataUsed:
@@ -301,19 +296,30 @@ class Trained:
 
     @property
     def attacked(self) -> tuple[Row, ...]:
-        """The rows that were attacked harder than in the paper, each at the best preset at which that was done.
+        """The rows that were attacked harder than in the paper, in the order of the declaration.
 
-        An audit counts for more than the adaptive attack alone.
+        Each at the best preset at which it was audited, and at the best at which the adaptive attack was made.
         """
-        harder = {
-            place: [row for row in self.rows if (row.data, row.key) == place and row.harder_attacks]
-            for place in dict.fromkeys((row.data, row.key) for row in self.shown)
-        }
-        return tuple(
-            max(rows, key=lambda row: (row.audit is not None, PRESETS[row.preset].rank))
-            for rows in harder.values()
-            if rows
-        )
+        found: dict[tuple[str, str, str], Row] = {}
+        for row in self.shown:
+            for attacked in (self.audited(row), self.adaptively_attacked(row)):
+                if attacked is not None:
+                    found[attacked.data, attacked.key, attacked.preset] = attacked
+        return tuple(found.values())
+
+    def audited(self, row: Row) -> Row | None:
+        """The row of that name that was audited, at the best preset at which it was."""
+        return self._best([other for other in self._alike(row) if other.audit is not None])
+
+    def adaptively_attacked(self, row: Row) -> Row | None:
+        """The row of that name that the adaptive attack was made on, at the best preset at which it was."""
+        return self._best([other for other in self._alike(row) if other.measured.adaptive_auc is not None])
+
+    def _alike(self, row: Row) -> list[Row]:
+        return [other for other in self.rows if (other.data, other.key) == (row.data, row.key)]
+
+    def _best(self, rows: Sequence[Row]) -> Row | None:
+        return max(rows, key=lambda row: PRESETS[row.preset].rank, default=None)
 
 
 @dataclass(frozen=True)
