@@ -69,7 +69,7 @@ def test_one_training_at_the_best_preset_does_not_hide_what_several_seeds_said_a
     found = pages(tmp_path, lower, best)
     assert "| lower AUC | seen once: as claimed; ✓ (reduced) |" in found["reproduction"]
     assert "3 of them at a lower preset than the best" in found["reproduction"]
-    assert "Over several seeds it *holds at reduced settings (3 seeds)*" in found["cifar10-table"]
+    assert "Over several seeds: *holds at reduced settings (3 seeds)*" in found["cifar10-table"]
 
 
 def test_rows_at_the_paper_s_settings_are_counted_apart_and_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def _trained_parts(result: Trained) -> list[str]:
 
 def _claim(claim: ClaimFound) -> str:
     more = claim.over_seeds
-    behind = f" Over several seeds it *{in_words(more)}*.{_difference(more)}" if more is not None else ""
+    behind = f" Over several seeds: *{in_words(more)}*.{_difference(more)}" if more is not None else ""
     return f"- *{in_words(claim)}*: {claim.text}{_difference(claim)}{behind}"
 
 
