@@ -3,12 +3,29 @@
 // Numbers come in tiles of 1024, and tile t is a function of the key and t alone: threads share out tiles, and their
 // number does not change the numbers. All arithmetic is IEEE single precision in the order that is written (compiled
 // with -ffp-contract=off), so the same key gives the same bits on every machine.
+//
+// Two things make it fast beside vectors: a number goes from the registers that it was computed in straight into the
+// sum that it is for, and while a tile is encrypted, which needs no memory, the memory of the next one is fetched.
 
 #include <cstdint>
 #include <cstring>
 
 // A Block is as many blocks of the cipher as the processor encrypts with one instruction.
-#if defined(__VAES__) && defined(__AVX2__)
+#if defined(__VAES__) && defined(__AVX512F__)
+#include <immintrin.h>
+typedef __m512i Block;
+static inline Block repeated(const uint32_t* words) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)words));
+}
+static inline Block counters(uint64_t first, uint64_t stream) {
+    const int64_t a = (int64_t)first, b = (int64_t)stream;
+    return _mm512_set_epi64(b, a + 3, b, a + 2, b, a + 1, b, a);
+}
+static inline void store(uint32_t* to, Block block) { _mm512_storeu_si512(to, block); }
+static inline Block exclusive_or(Block a, Block b) { return _mm512_xor_si512(a, b); }
+static inline Block aes_round(Block state, Block key) { return _mm512_aesenc_epi128(state, key); }
+static inline Block aes_last_round(Block state, Block key) { return _mm512_aesenclast_epi128(state, key); }
+#elif defined(__VAES__) && defined(__AVX2__)
 #include <immintrin.h>
 typedef __m256i Block;
 static inline Block repeated(const uint32_t* words) {
@@ -110,22 +127,15 @@ inline int32_t bits_of(float value) {
 
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// sqrt(-2 log(u)), the logarithm by the polynomial of Cephes, right to two units in the last place.
-inline float radius_of(float u) {
+// -2 log of the uniform number that the upper 31 bits of a word are, right to two units in the last place. Of the
+// mantissa m, which lies around 1, the logarithm is 2 atanh(s) = 2 (s + s^3 / 3 + ...) with s = (m - 1) / (m + 1).
+inline float squared_radius_of(uint32_t word) {
+    const float u = ((float)(int32_t)(word >> 1) + 0.5f) * 0x1p-31f;
     const int32_t bits = bits_of(u), exponent = (bits - 0x3f3504f3) >> 23;
-    const float f = of_bits(bits - (exponent << 23)) - 1.0f, e = (float)exponent, square = f * f;
-    float p = 7.0376836292e-2f;
-    p = fma(p, f, -1.1514610310e-1f);
-    p = fma(p, f, 1.1676998740e-1f);
-    p = fma(p, f, -1.2420140846e-1f);
-    p = fma(p, f, 1.4249322787e-1f);
-    p = fma(p, f, -1.6668057665e-1f);
-    p = fma(p, f, 2.0000714765e-1f);
-    p = fma(p, f, -2.4999993993e-1f);
-    p = fma(p, f, 3.3333331174e-1f);
-    const float small = fma(e, -2.12194440e-4f, fma(p * f, square, -0.5f * square));
-    const float logarithm = fma(e, 0.693359375f, f + small);
-    return __builtin_sqrtf(-2.0f * logarithm + 0.0f);
+    const float m = of_bits(bits - (exponent << 23)), s = (m - 1.0f) / (m + 1.0f), square = s * s;
+    float p = fma(square, -5.9161997e-1f, -7.9977500e-1f);
+    p = fma(square, p, -1.3333337e0f);
+    return fma((float)exponent, -1.3862944f, fma(s * square, p, -4.0f * s));
 }
 
 // One pair in 2^24 has a radius whose bits begin with so many zeros that 64 more bits decide it: 2^-95 is cut off.
@@ -137,61 +147,84 @@ float rare_radius(const Key& key, uint64_t pair, uint32_t word) {
     return (float)__builtin_sqrt(-2.0 * __builtin_log(u));
 }
 
-// Fill `numbers` with the tile at `index`.
-inline void fill(const Key& key, uint64_t index, float* __restrict numbers) {
-    alignas(64) uint32_t words[TILE];
-    for (int block = 0; block < TILE / 4; block += AT_ONCE)
-        encrypt(key, index * (TILE / 4) + block, 0, words + 4 * block);
-    uint32_t least = 0xffffffffu;
+struct Pair {
+    float first, second;
+};
+
+inline Pair pair_of(uint32_t word, uint32_t turn) {
+    const float radius = __builtin_sqrtf(squared_radius_of(word));
+    // The angle: polynomials within 45 degrees of an axis, which two bits pick.
+    const float angle = (float)(int32_t)(turn << 2) * EIGHTH, square = angle * angle;
+    float sine = fma(square, -1.9515295891e-4f, 8.3321608736e-3f);
+    sine = fma(square, sine, -1.6666654611e-1f) * square;
+    sine = fma(sine, angle, angle);
+    float cosine = fma(square, 2.4433157118e-5f, -1.3887316255e-3f);
+    cosine = fma(square, cosine, 4.1666645683e-2f);
+    cosine = fma(square * square, cosine, fma(square, -0.5f, 1.0f));
+    const bool turned = turn & 0x40000000u;
+    const float x = turned ? -sine : cosine, y = turned ? cosine : sine;
+    const float length = (int32_t)turn < 0 ? -radius : radius;
+    return {length * x, length * y};
+}
+
+// Fill `numbers` with the tile at `index`, of these words: slower, and right for the pairs that need more bits.
+void fill(const Key& key, uint64_t index, const uint32_t* words, float* numbers) {
     for (int i = 0; i < PAIRS; i++) {
-        const uint32_t word = words[i];
-        least = word < least ? word : least;
-        const float radius = radius_of(((float)(int32_t)(word >> 1) + 0.5f) * 0x1p-31f);
-        // The angle: polynomials within 45 degrees of an axis, which two bits pick.
-        const int32_t turn = (int32_t)words[PAIRS + i];
-        const float angle = (float)(int32_t)((uint32_t)turn << 2) * EIGHTH, square = angle * angle;
-        float sine = fma(square, -1.9515295891e-4f, 8.3321608736e-3f);
-        sine = fma(square, sine, -1.6666654611e-1f) * square;
-        sine = fma(sine, angle, angle);
-        float cosine = fma(square, 2.4433157118e-5f, -1.3887316255e-3f);
-        cosine = fma(square, cosine, 4.1666645683e-2f);
-        cosine = fma(square * square, cosine, fma(square, -0.5f, 1.0f));
-        const bool turned = turn & 0x40000000;
-        const float x = turned ? -sine : cosine, y = turned ? cosine : sine;
-        const float length = turn < 0 ? -radius : radius;
-        numbers[i] = length * x;
-        numbers[PAIRS + i] = length * y;
-    }
-    if (least >= RARE) return;
-    for (int i = 0; i < PAIRS; i++) {
-        if (words[i] >= RARE) continue;
-        const float radius = radius_of(((float)(int32_t)(words[i] >> 1) + 0.5f) * 0x1p-31f);
-        const float stretch = rare_radius(key, index * PAIRS + i, words[i]) / radius;
-        numbers[i] *= stretch;
-        numbers[PAIRS + i] *= stretch;
+        Pair pair = pair_of(words[i], words[PAIRS + i]);
+        if (words[i] < RARE) {
+            const float radius = __builtin_sqrtf(squared_radius_of(words[i]));
+            const float stretch = rare_radius(key, index * PAIRS + i, words[i]) / radius;
+            pair = {pair.first * stretch, pair.second * stretch};
+        }
+        numbers[i] = pair.first;
+        numbers[PAIRS + i] = pair.second;
     }
 }
 
+inline void fetch(const float* from) {
+    for (int i = 0; i < 4 * AT_ONCE; i += 16) __builtin_prefetch(from + i);
+}
+
+inline void fetch_to_write(float* to) {
+    for (int i = 0; i < 4 * AT_ONCE; i += 16) __builtin_prefetch(to + i, 1);
+}
+
+// Call `use(i, n)` with every index below `count` and its number; it reads `from` and writes `to` at that index.
+//
 // Tiles are shared out among the threads of the OpenMP runtime that torch uses too: threads of another one would have to
 // share the cores with torch's, which go on spinning for a while when their work is done.
-template <class Use>
-void each_tile(const uint8_t* key_bytes, int threads, int64_t count, Use use) {
+template <class Use, class... From>
+void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, float* to, const From*... from) {
     const Key key = expanded(key_bytes);
     const int64_t tiles = (count + TILE - 1) / TILE;
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t tile = 0; tile < tiles; tile++) {
-        alignas(64) float numbers[TILE];
+        alignas(64) uint32_t words[TILE];
         const int64_t start = tile * TILE;
-        fill(key, (uint64_t)tile, numbers);
-        use(start, (int)(count - start < TILE ? count - start : TILE), numbers);
+        for (int word = 0; word < TILE; word += 4 * AT_ONCE) {
+            const int64_t next = start + TILE + word;
+            if (next < count) {
+                (fetch(from + next), ...);
+                fetch_to_write(to + next);
+            }
+            encrypt(key, (uint64_t)(start + word) / 4, 0, words + word);
+        }
+        uint32_t least = 0xffffffffu;
+        for (int i = 0; i < PAIRS; i++) least = words[i] < least ? words[i] : least;
+        if (least >= RARE && start + TILE <= count) {
+#pragma GCC ivdep
+            for (int i = 0; i < PAIRS; i++) {
+                const Pair pair = pair_of(words[i], words[PAIRS + i]);
+                use(start + i, pair.first);
+                use(start + PAIRS + i, pair.second);
+            }
+        } else {
+            float numbers[TILE];
+            fill(key, (uint64_t)tile, words, numbers);
+            for (int64_t i = start; i < count && i < start + TILE; i++) use(i, numbers[i - start]);
+        }
     }
 }
-
-// Two sides of a sum from an element on; the second may be missing.
-struct Sum {
-    const float *x, *y;
-    Sum(const float* x, const float* y, int64_t start) : x(x + start), y(y ? y + start : nullptr) {}
-};
 
 }  // namespace
 
@@ -204,26 +237,18 @@ void resperturb_words(const uint8_t* key, uint64_t first, uint64_t stream, uint3
 
 // out = n
 void resperturb_fill(const uint8_t* key, int threads, int64_t count, float* out) {
-    each_tile(key, threads, count, [=](int64_t start, int size, const float* n) {
-        std::memcpy(out + start, n, sizeof(float) * size);
-    });
+    each_number(key, threads, count, [=](int64_t i, float n) { out[i] = n; }, out);
 }
 
 // out = x + y + scale n, without y if it is null; out may be x or y
 void resperturb_add(
     const uint8_t* key, int threads, int64_t count, float scale, const float* x, const float* y, float* out
 ) {
-    each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
-        const Sum sum(x, y, start);
-        float* to = out + start;
-        if (sum.y) {
-#pragma GCC ivdep
-            for (int i = 0; i < size; i++) to[i] = fma(scale, n[i], sum.x[i] + sum.y[i]);
-        } else {
-#pragma GCC ivdep
-            for (int i = 0; i < size; i++) to[i] = fma(scale, n[i], sum.x[i]);
-        }
-    });
+    if (y)
+        each_number(
+            key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale, n, x[i] + y[i]); }, out, x, y);
+    else
+        each_number(key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale, n, x[i]); }, out, x);
 }
 
 // out = x + y + scale factor n, without y if it is null; out may be any of the others
@@ -237,27 +262,18 @@ void resperturb_addcmul(
     const float* y,
     float* out
 ) {
-    each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
-        const Sum sum(x, y, start);
-        float* to = out + start;
-        const float* by = factor + start;
-        if (sum.y) {
-#pragma GCC ivdep
-            for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], sum.x[i] + sum.y[i]);
-        } else {
-#pragma GCC ivdep
-            for (int i = 0; i < size; i++) to[i] = fma(scale * by[i], n[i], sum.x[i]);
-        }
-    });
+    if (y)
+        each_number(
+            key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale * factor[i], n, x[i] + y[i]); }, out,
+            factor, x, y);
+    else
+        each_number(
+            key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale * factor[i], n, x[i]); }, out, factor, x);
 }
 
-// out = scale x n
+// out = scale x n; out may be x
 void resperturb_mul(const uint8_t* key, int threads, int64_t count, float scale, const float* x, float* out) {
-    each_tile(key, threads, count, [=](int64_t start, int size, const float* __restrict n) {
-        float* __restrict to = out + start;
-        const float* __restrict by = x + start;
-        for (int i = 0; i < size; i++) to[i] = scale * by[i] * n[i];
-    });
+    each_number(key, threads, count, [=](int64_t i, float n) { out[i] = scale * x[i] * n; }, out, x);
 }
 
 }  // extern "C"
