@@ -1,8 +1,7 @@
-"""In a pipe: an estimate if it takes more than a minute, a line per minute, word of what takes long."""
+"""In a pipe: an estimate if it takes more than a minute, then a line per minute."""
 
 import pytest
 
-from resperturb.cli import progress
 from resperturb.cli.progress import training_progress
 from resperturb.progress import Lines
 from resperturb.training.loop import Update
@@ -51,22 +50,7 @@ def test_what_was_done_before_a_stop_does_not_make_it_look_fast() -> None:
     assert said[-1] == "training: 960 of 1000 steps (96%), about 40 s left"
 
 
-def test_compiling_is_said_and_is_no_measure_of_the_steps(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr(progress, "Lines", lambda title: Lines(title, clock=clock))
-    with training_progress("training") as tell:
-        tell(Update(0, 1000, 0, note="compiling, about a minute"))
-        for step in range(1, 11):
-            clock.now = 55.0 + step  # the first step waited for the compiler
-            tell(Update(step, 1000, 0))
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "training: compiling, about a minute"
-    assert said[1] == "training: about 17 min for what is left (994 of 1000 steps)"
-
-
 def test_others_than_the_first_process_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     with training_progress("training", shown=False) as tell:
-        tell(Update(0, 10, 0, note="compiling, about a minute"))
+        tell(Update(10, 10, 0))
     assert capsys.readouterr().err == ""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from resperturb.engine import DiedError, Task, TrainTask, train_many
-from resperturb.engine.local import _Pool, _run_all, _thread_limit, _Worker
+from resperturb.engine.local import _Pool, _run_all, _settings_of_workers, _Worker
 from resperturb.errors import ResperturbError
 from resperturb.training.config import TrainConfig
 from resperturb.training.loop import train
@@ -157,7 +157,7 @@ def test_who_stops_the_parent_leaves_no_process_behind(tmp_path: Path, how: sign
 def test_a_new_process_is_told_how_many_threads_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with _thread_limit(2):
+    with _settings_of_workers(2):
         assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "2"
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ

@@ -173,6 +173,26 @@ def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(sides: bool, dtyp
     torch.testing.assert_close(torch.autograd.grad((weights * total).sum(), a)[0], slope)
 
 
+@pytest.mark.parametrize("scaled", ["x", "plus"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_side_that_scales_the_noise_gets_both_of_its_gradients(scaled: str, layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    x, plus = (torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    factor = x if scaled == "x" else plus
+    source = NoiseSource()
+
+    def f(x: Tensor, plus: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        found = source.addcmul(x, x if scaled == "x" else plus, 0.5, training=True, plus=plus)
+        return found.contiguous(memory_format=layout)
+
+    torch.manual_seed(5)
+    n = source.normal(torch.empty_like(x), training=True)
+    wanted = torch.autograd.grad((x + plus + 0.5 * factor * n).square().sum(), (x, plus))
+    torch.testing.assert_close(torch.autograd.grad(f(x, plus).square().sum(), (x, plus)), wanted, check_stride=False)
+    assert torch.autograd.gradgradcheck(f, (x, plus))
+
+
 def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
     torch.manual_seed(0)
     a, b = (torch.randn(2, 3, 4, 4, requires_grad=True) for _ in range(2))

@@ -24,6 +24,7 @@ from resperturb.cli import (
     verify,
 )
 from resperturb.errors import ResperturbError
+from resperturb.heap import use_huge_pages
 from resperturb.paper.commands import bench, check, rademacher, reproduce, sde
 
 app = typer.Typer(
@@ -98,6 +99,7 @@ def _shown_log() -> Iterator[None]:
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message, never in a traceback."""
+    use_huge_pages()
     try:
         with _shown_log():
             app()

@@ -23,11 +23,9 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
 
         def tell(update: "Update") -> None:
             nonlocal note
-            if update.note:
-                return lines.say(update.note)
             if update.metrics is not None and update.metrics.loss is not None:
                 note = f"; after epoch {update.epoch + 1}: {_scores(update.metrics)}"
-            return lines.step(update.step, update.steps, note)
+            lines.step(update.step, update.steps, note)
 
         yield tell
         return
@@ -48,8 +46,6 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
 
         def show(update: "Update") -> None:
             progress.update(task, completed=update.step, total=update.steps)
-            if update.note:
-                progress.update(task, note=update.note)
             if update.metrics is not None and update.metrics.loss is not None:
                 progress.update(task, note=f"epoch {update.epoch + 1}: {_scores(update.metrics)}")
 

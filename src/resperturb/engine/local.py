@@ -25,6 +25,7 @@ from typing import Any
 from resperturb.engine.shared import Shared, attach, share
 from resperturb.engine.task import DiedError, Task, Tell
 from resperturb.errors import ResperturbError
+from resperturb.heap import HUGE_PAGES, use_huge_pages
 
 # A process that dies (for lack of memory, for instance) gets its task back so often.
 TRIES = 3
@@ -71,7 +72,7 @@ class _Pool:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.threads), daemon=True)
-        with _thread_limit(self.threads), _deaf_to_ctrl_c(), _without_main_module():
+        with _settings_of_workers(self.threads), _deaf_to_ctrl_c(), _without_main_module():
             process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -218,10 +219,12 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _thread_limit(threads: int) -> Iterator[None]:
-    """Let a new process see how many threads it may use before it loads any library that starts them."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+def _settings_of_workers(threads: int) -> Iterator[None]:
+    """Let a new process see how many threads it may use, and in which pages memory comes, before it loads torch."""
+    names = (*THREAD_VARIABLES, HUGE_PAGES)
+    before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    use_huge_pages()
     try:
         yield
     finally:

@@ -202,7 +202,7 @@ void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, 
         alignas(64) uint32_t words[TILE];
         const int64_t start = tile * TILE;
         for (int word = 0; word < TILE; word += 4 * AT_ONCE) {
-            const int64_t next = start + TILE + word;
+            const int64_t next = start + 2 * TILE + word;
             if (next < count) {
                 (fetch(from + next), ...);
                 fetch_to_write(to + next);

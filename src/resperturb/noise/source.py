@@ -278,15 +278,26 @@ class _AddcmulNormal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float) -> Tensor:
         ctx.key, ctx.scale, ctx.strides = key, scale, x.stride()
+        ctx.scaled = _scaled_side(x, plus, factor)
         return addcmul_normal(x, plus, factor, key, scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
         towards = None
-        if ctx.needs_input_grad[2]:
+        if ctx.scaled is not None:
+            if ctx.needs_input_grad[ctx.scaled]:
+                laid_out = _laid_out(gradient, ctx.strides)
+                both = _AddcmulNormal.apply(laid_out, None, laid_out, ctx.key, ctx.scale)  # type: ignore[no-untyped-call]
+                x, plus = (both, plus) if ctx.scaled == 0 else (x, both)
+        elif ctx.needs_input_grad[2]:
             towards = _MulNormal.apply(gradient, ctx.key, ctx.scale, ctx.strides)  # type: ignore[no-untyped-call]
         return x, plus, towards, None, None
+
+
+def _scaled_side(x: Tensor, plus: Tensor | None, factor: Tensor) -> int | None:
+    """Which side of a sum the factor is, if any: its gradient is then ``g + scale g n``, in one pass."""
+    return 0 if factor is x else 1 if factor is plus else None
 
 
 class _MulNormal(torch.autograd.Function):
@@ -433,9 +444,23 @@ def _add_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return x, plus, None, None, None, None
 
 
+def _keep_key_and_side(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _keep_key(ctx, *inputs[3:6])
+    ctx.scaled = _scaled_side(*inputs[:3])
+
+
 def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-    return x, plus, _again(ctx, gradient) if ctx.needs_input_grad[2] else None, None, None, None, None
+    towards = None
+    if ctx.scaled is not None:
+        if ctx.needs_input_grad[ctx.scaled]:
+            both = torch.ops.resperturb.addcmul_normal(
+                gradient, None, gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride, 1
+            )
+            x, plus = (both, plus) if ctx.scaled == 0 else (x, both)
+    elif ctx.needs_input_grad[2]:
+        towards = _again(ctx, gradient)
+    return x, plus, towards, None, None, None, None
 
 
 def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -446,7 +471,7 @@ torch.library.register_autograd("resperturb::add_normal", _add_backward)
 torch.library.register_autograd(
     "resperturb::addcmul_normal",
     _addcmul_backward,
-    setup_context=lambda ctx, inputs, output: _keep_key(ctx, *inputs[3:6]),
+    setup_context=_keep_key_and_side,
 )
 torch.library.register_autograd(
     "resperturb::mul_normal",

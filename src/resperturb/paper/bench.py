@@ -196,7 +196,7 @@ def _noisy(setting: Workload, noise: Strategy) -> Work:
 
 def _trainer(setting: Workload, **changes: Any) -> Work:
     config = _config(setting, **changes)
-    return _taking(Steps(config, _images(setting, 4 * setting.batch_size), Execution("cpu", setting.compiled)))
+    return _taking(Steps(config, _images(setting, 4 * setting.batch_size), Execution("cpu")))
 
 
 def _dpsgd(setting: Workload) -> Work:

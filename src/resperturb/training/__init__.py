@@ -10,10 +10,9 @@ from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
 from resperturb.training.network import build_model, network_fingerprint
 from resperturb.training.predict import accuracy, normalize, predict
 from resperturb.training.run import Run, environment, open_run
-from resperturb.training.steps import STEPS_WORTH_COMPILING, Steps
+from resperturb.training.steps import Steps
 
 __all__ = [
-    "STEPS_WORTH_COMPILING",
     "CanaryConfig",
     "DataConfig",
     "Dpsgd",

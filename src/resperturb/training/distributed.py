@@ -131,13 +131,11 @@ class Execution:
 
     Args:
         accelerator: As Fabric names it.
-        compiled: Whether the step runs through ``torch.compile``; None where that saves time.
         world: The processes that train together.
         secret: What the noise of training comes from; None for a new one of the operating system.
     """
 
     accelerator: str = "auto"
-    compiled: bool | None = None
     world: World = ALONE
     secret: bytes | None = None
 

@@ -32,7 +32,7 @@ from resperturb.training.predict import normalize, predict
 from resperturb.training.run import SCHEMA, Run, TrainingResult, environment, held_run
 from resperturb.training.scores import ClassScores, class_scores
 from resperturb.training.secret import noise_secret
-from resperturb.training.steps import StepOutcome, Steps, uncompiled
+from resperturb.training.steps import StepOutcome, Steps
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
 # few training images that is less often, so that four are trained on for each that is looked at.
@@ -48,7 +48,6 @@ class Update:
     steps: int
     epoch: int
     metrics: EpochMetrics | None = None
-    note: str = ""
 
 
 class InterruptedTrainingError(ResperturbError):
@@ -62,7 +61,6 @@ def train(
     runs: Path = Path("runs"),
     draws: int = 1,
     accelerator: str = "auto",
-    compiled: bool | None = None,
     on_update: Callable[[Update], None] = lambda update: None,
 ) -> Run:
     """Train what ``config`` says and return the finished run; one that is finished already is returned as it is.
@@ -76,8 +74,6 @@ def train(
         runs: The folder of runs.
         draws: Noise draws that the final accuracies are averaged over.
         accelerator: As Fabric names it.
-        compiled: Whether the step runs through ``torch.compile``; None for long trainings where a C++ compiler is
-            there.
         on_update: Called after every step, in the first process.
 
     Returns:
@@ -101,7 +97,7 @@ def train(
 
         run, finished = world.first(take_hold)
         if not finished:
-            _train(run, inputs, draws, accelerator, compiled, on_update if world.leads else _ignore, world)
+            _train(run, inputs, draws, accelerator, on_update if world.leads else _ignore, world)
         return run
 
 
@@ -136,14 +132,13 @@ def _train(
     inputs: Inputs,
     draws: int,
     accelerator: str,
-    compiled: bool | None,
     on_update: Callable[[Update], None],
     world: World,
 ) -> None:
     config = run.config
     members = inputs.members(config.data.part)
     secret = None if config.seeded_noise else world.first(lambda: noise_secret(run.path, config.digest))
-    steps = config.method.steps(config, members, Execution(accelerator, compiled, world, secret))
+    steps = config.method.steps(config, members, Execution(accelerator, world, secret))
     progress = _begin(run, steps, world)
     started = time.monotonic() - progress.seconds
     total = config.epochs * steps.per_epoch
@@ -159,9 +154,6 @@ def _train(
         return metrics
 
     steps.model.train()
-    if steps.compiled:
-        done = progress.epoch * steps.per_epoch + progress.step
-        on_update(Update(done, total, progress.epoch, note="compiling, about a minute"))
     with _stop_requests(alone=world.size == 1) as stop_requested:
         while progress.epoch < config.epochs:
             epoch = progress.epoch
@@ -250,8 +242,7 @@ def epochs_between_looks(epochs: int, members: int, test: int) -> int:
 
 def evaluate(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int) -> ClassScores:
     """Measure accuracy, AUROC, sensitivity and specificity on ``images``, with repeatable noise."""
-    with uncompiled(model):
-        logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
+    logits = predict(model, images.images, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
     if not bool(torch.isfinite(logits).all()):
         raise ResperturbError(f"the network's answers are not finite: the training has diverged. {_advice(config)}")
     return class_scores(logits, images.labels)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
+from resperturb.heap import keep_freed_memory
 from resperturb.noise import has_compiler
 from resperturb.perturbation import seeded_predictions, verify_noise
 from resperturb.perturbation.perturb import copies_of_a_batch, draws_share_a_start
@@ -107,6 +108,7 @@ def predict_draws(
     Yields:
         The logits of all images, on the CPU.
     """
+    keep_freed_memory()
     was_training = model.training
     model.eval()
     try:

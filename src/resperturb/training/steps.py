@@ -2,8 +2,6 @@
 
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -12,18 +10,15 @@ from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.noise import derive_key, has_compiler, keyed_generator
+from resperturb.heap import keep_freed_memory
+from resperturb.noise import derive_key, keyed_generator
 from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ON_ITS_OWN, Execution, World
-from resperturb.training.heap import keep_freed_memory
+from resperturb.training.distributed import ON_ITS_OWN, Execution
 from resperturb.training.network import build_noisy
 from resperturb.training.predict import normalize
-
-# Compiling takes about a minute; trainings of more steps than this win it back.
-STEPS_WORTH_COMPILING = 1000
 
 
 class StepOutcome(NamedTuple):
@@ -51,7 +46,7 @@ class Steps:
         from lightning_fabric import Fabric
 
         keep_freed_memory()
-        world, secret, compiled = execution.world, execution.secret, execution.compiled
+        world, secret = execution.world, execution.secret
         self.config, self.members, self.world = config, members, world
         # What the noise of training comes from.
         self.origin = config.seed if config.seeded_noise else secret if secret is not None else os.urandom(16)
@@ -64,11 +59,6 @@ class Steps:
             if world.size == 1
             else world.fabric
         )
-        if compiled is None:
-            compiled = worth_compiling(config.epochs * self.per_epoch) and not _unfit(config, world)
-        elif compiled and _unfit(config, world):
-            raise UsageError(_unfit(config, world))
-        self.compiled = compiled
         torch.manual_seed(config.seed)
         model, self.notes = build_noisy(config, members)
         self.model: nn.Module = model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
@@ -76,8 +66,6 @@ class Steps:
             self.model = share_statistics(self.model, self.fabric.device)
         self.optimizer = _optimizer(config, self.model)
         self._weights = class_weights(config, members)
-        if compiled:
-            self.model.compile(dynamic=False)
         self._set_up()
         self._ordered_epoch = -1
         self._batches: tuple[Tensor, ...] = ()
@@ -93,9 +81,7 @@ class Steps:
             set_random_state(derive_key(b"step", self.origin, progress.epoch, progress.step, *self.world.mark))
         indices = self._shuffled(progress)
         images, labels = self._batch(indices, self._augmentation(progress))
-        # The last batch of an epoch may be short; compiling for it too would cost more than it could ever win.
-        with nullcontext() if len(indices) == self.config.batch_size else uncompiled(self.model):
-            logits = self.module(images)
+        logits = self.module(images)
         loss = self._loss(logits, labels, len(indices))
         self._fabric_optimizer.zero_grad()
         self.fabric.backward(loss)
@@ -150,31 +136,9 @@ class Steps:
         return normalize(images, self.config.mean, self.config.std), labels
 
 
-def _unfit(config: TrainConfig, world: World) -> str:
-    """Say why the step cannot be compiled, if so."""
-    if world.size > 1 and config.norm == "batch":
-        return "BatchNorm that processes share cannot be compiled: they exchange its statistics; pass --norm group."
-    return ""
-
-
-@contextmanager
-def uncompiled(model: nn.Module) -> Iterator[None]:
-    """Run ``model`` as it is inside a ``with`` block, for inputs that it was not compiled for."""
-    if model._compiled_call_impl is None:
-        yield
-    else:
-        with torch.compiler.set_stance("force_eager"):
-            yield
-
-
 def steps_per_epoch(config: TrainConfig, members: ImageSet) -> int:
     """Count the steps in which as many records are used as there are."""
     return math.ceil(len(members) / config.batch_size)
-
-
-def worth_compiling(steps: int) -> bool:
-    """Whether ``torch.compile`` would pay: a long training, and a C++ compiler to do it with."""
-    return steps >= STEPS_WORTH_COMPILING and has_compiler()
 
 
 def _optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:

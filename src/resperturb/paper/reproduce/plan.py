@@ -10,7 +10,7 @@ from resperturb.models import parse_name
 from resperturb.paper.reproduce.declarations import PLAIN, Cell, Experiment, Variant
 from resperturb.paper.reproduce.presets import STAND_IN, Preset, Scale
 from resperturb.perturbation import Additive, Multiplicative, Strategy
-from resperturb.training import STEPS_WORTH_COMPILING, TrainConfig, make_config
+from resperturb.training import TrainConfig, make_config
 
 # Training images and pixels of the sets; of IDC, of the subset this was planned with.
 SIZES = {
@@ -21,9 +21,7 @@ SIZES = {
     STAND_IN: (4_000, 28 * 28),
 }
 # Seconds on one core of the machine this was planned on; `status` corrects them by what it finds measured.
-SECONDS_AN_EPOCH = 17.0  # compiled ResNet8, 12,500 images of 32x32
-EAGER_FACTOR = 1.7
-SECONDS_TO_COMPILE = 40.0
+SECONDS_AN_EPOCH = 17.0  # ResNet8, 12,500 images of 32x32
 SECONDS_TO_START = 2.0
 
 
@@ -183,17 +181,13 @@ def estimate(config: TrainConfig) -> float:
     """Guess the seconds that a training takes on one core.
 
     >>> round(estimate(make_config(data={"spec": "cifar10"}, epochs=100)))
-    1742
+    1702
     """
     images, pixels = SIZES.get(config.data.spec, SIZES["cifar10"])
     records = min(images, config.data.limit or images) / 4
     networks = parse_name(config.model).networks
     work = SECONDS_AN_EPOCH * config.epochs * networks * records * pixels / (12_500 * 1024)
-    if config.method.private:
-        return SECONDS_TO_START + config.method.relative_cost * work
-    if config.epochs * records / config.batch_size < STEPS_WORTH_COMPILING:
-        return SECONDS_TO_START + EAGER_FACTOR * work
-    return SECONDS_TO_START + SECONDS_TO_COMPILE + work
+    return SECONDS_TO_START + config.method.relative_cost * work
 
 
 def _distinct(configs: Iterable[TrainConfig]) -> tuple[TrainConfig, ...]:

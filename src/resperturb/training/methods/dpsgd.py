@@ -156,9 +156,7 @@ class DpsgdSteps(Steps):
     def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
         from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 
-        if execution.compiled:
-            raise UsageError("DP-SGD cannot be compiled: the gradients of single records are taken by hooks.")
-        super().__init__(config, members, replace(execution, compiled=False))
+        super().__init__(config, members, execution)
         assert isinstance(config.method, Dpsgd)
         assert config.method.noise_multiplier is not None  # settle() has found it
         self.dpsgd = config.method
