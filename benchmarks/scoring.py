@@ -11,26 +11,8 @@ import numpy as np
 
 from resperturb.attacks.catalogue import attacks_on, views
 from resperturb.attacks.evidence import Evidence, ShadowStatistics
-from resperturb.attacks.signals import Query, Signals
-
-
-def answers(rng: np.random.Generator, records: int, averages: tuple[int, ...]) -> Signals:
-    """Make up what a model answers about so many records."""
-    shape = records, max(averages)
-
-    def averaged() -> np.ndarray:
-        return rng.standard_normal((records, len(averages)), dtype=np.float32)
-
-    return Signals(
-        averages,
-        labels=rng.integers(0, 10, records),
-        confidence=rng.standard_normal(shape, dtype=np.float32),
-        correct=rng.random(shape) < 0.8,
-        mean_confidence=averaged(),
-        highest=averaged(),
-        entropy=averaged(),
-        modified_entropy=averaged(),
-    )
+from resperturb.attacks.signals import Query
+from resperturb.paper.scoring import random_answers
 
 
 def main() -> None:
@@ -45,7 +27,7 @@ def main() -> None:
     statistics = ShadowStatistics.empty(seen, given.records)
     taking_in = 0.0
     for number in range(given.shadows):
-        asked = {"noise on": answers(rng, given.records, query.averages)}
+        asked = {"noise on": random_answers(rng, given.records, query)}
         members = rng.random(given.records) < 0.5
         began = time.perf_counter()
         statistics.add(asked, members)
@@ -54,13 +36,11 @@ def main() -> None:
             first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"{given.records:,} records, {given.shadows} shadows, {given.draws} draws")
     print(f"taking in the shadows' answers: {taking_in:.1f} s")
-    evidence = Evidence(
-        {"noise on": answers(rng, given.records, query.averages)}, statistics, given.records * 9 // 10
-    )
+    evidence = Evidence({"noise on": random_answers(rng, given.records, query)}, statistics, given.records * 9 // 10)
     for attack in attacks_on(seen, given.shadows):
         began = time.perf_counter()
         attack.published.score(evidence, attack.view)
-        print(f"{attack.key}: {time.perf_counter() - began:.2f} s")
+        print(f"{attack.name} ({attack.view}): {time.perf_counter() - began:.2f} s")
     last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"peak memory: {first / 1024:.0f} MB after one shadow, {last / 1024:.0f} MB in the end")
 

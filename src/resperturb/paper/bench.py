@@ -4,7 +4,8 @@ The ways take turns, step by step, so that whatever else the machine does falls 
 median, over rounds, of the ratio within a round, with an interval that covers the true median 95 times of 100; only
 ratios mean anything elsewhere. Time is taken by the clock on the wall and by that of the processor, which neighbours
 move less. *Plain* is a loop that a person writes by hand, in the fastest of three ways: as it is, with the channels
-last, or compiled as well. Memory is the peak of the tensors that are alive at once.
+last, or compiled as well. Memory is the peak of the tensors that are alive at once. Freed memory is kept and comes in
+huge pages, for all ways alike: otherwise page faults, which depend on what ran before, move steps by a tenth.
 """
 
 import itertools
@@ -14,6 +15,7 @@ import platform
 import random
 import statistics
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +29,9 @@ from torch import Tensor, nn
 
 from resperturb.data import ImageSet
 from resperturb.errors import UsageError
+from resperturb.heap import keep_freed_memory, use_huge_pages
 from resperturb.models import build
+from resperturb.paper.scoring import Scoring
 from resperturb.perturbation import Additive, Multiplicative, Strategy, perturb
 from resperturb.training import (
     Dpsgd,
@@ -43,9 +47,9 @@ from resperturb.training import (
 )
 
 CLASSES = 10
-# In a round every way takes about so long: quick ones take many steps, since their percents are soon lost in noise.
-SECONDS_A_ROUND = 1.0
-FEWEST_STEPS, MOST_STEPS = 2, 12
+# In a round every way takes about so long: many short rounds give a narrower interval than few long ones.
+SECONDS_A_ROUND = 0.25
+FEWEST_STEPS, MOST_STEPS = 1, 4
 # Fewer do not give an interval of 95% for a median.
 FEWEST_ROUNDS = 6
 
@@ -55,7 +59,8 @@ class Ratio(NamedTuple):
 
     ``together`` says whether these are in memory at once.
 
-    The bases ``plain`` and ``prediction_plain`` are the fastest of the loops by hand.
+    A name that is not one of a way, such as ``plain``, is that of a family: the fastest of ``plain_eager``,
+    ``plain_channels_last`` and ``plain_compiled``.
     """
 
     label: str
@@ -115,18 +120,20 @@ class Workload:
     image_size: int = 32
     threads: int = 1
     compiled: bool = True
-    predicted: int = 512
+    predicted: int = 1024
     draws: int = 1
+    shadows: int = 16
     ways: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Work:
-    """One way to do a step; ``model`` and ``optimizer`` are what it keeps in memory between steps."""
+    """One way to do a step; the others are what it keeps in memory between steps."""
 
     step: Callable[[], object]
-    model: nn.Module
+    model: nn.Module | None = None
     optimizer: torch.optim.Optimizer | None = None
+    batch: Tensor | None = None
 
 
 def _config(setting: Workload, **changes: Any) -> TrainConfig:
@@ -187,11 +194,7 @@ def _plain_prediction(setting: Workload, kind: str) -> Work:
             for batch in batches:
                 model(batch)
 
-    return Work(step, model)
-
-
-def _noisy(setting: Workload, noise: Strategy) -> Work:
-    return _plain(setting, "compiled" if setting.compiled else "channels_last", noise)
+    return Work(step, model, batch=batches[0].clone())
 
 
 def _trainer(setting: Workload, **changes: Any) -> Work:
@@ -268,8 +271,22 @@ WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
     "plain_eager": ("by hand", lambda s: _plain(s, "eager")),
     "plain_channels_last": ("by hand, channels last", lambda s: _plain(s, "channels_last")),
     "plain_compiled": ("by hand, and compiled", lambda s: _plain(s, "compiled")),
-    "additive_by_hand": ("by hand, additive", lambda s: _noisy(s, Additive(0.5))),
-    "multiplicative_by_hand": ("by hand, multiplicative", lambda s: _noisy(s, Multiplicative(0.5))),
+    "additive_by_hand_channels_last": (
+        "by hand, channels last, additive",
+        lambda s: _plain(s, "channels_last", Additive(0.5)),
+    ),
+    "additive_by_hand_compiled": (
+        "by hand, and compiled, additive",
+        lambda s: _plain(s, "compiled", Additive(0.5)),
+    ),
+    "multiplicative_by_hand_channels_last": (
+        "by hand, channels last, multiplicative",
+        lambda s: _plain(s, "channels_last", Multiplicative(0.5)),
+    ),
+    "multiplicative_by_hand_compiled": (
+        "by hand, and compiled, multiplicative",
+        lambda s: _plain(s, "compiled", Multiplicative(0.5)),
+    ),
     "trainer": ("resperturb, no noise", lambda s: _trainer(s)),
     "additive": ("resperturb, additive", lambda s: _trainer(s, **_ADDITIVE)),
     "multiplicative": ("resperturb, multiplicative", lambda s: _trainer(s, **_MULTIPLICATIVE)),
@@ -312,7 +329,7 @@ def ways_of(setting: Workload) -> list[str]:
 def run_bench(
     settings: Sequence[Workload],
     *,
-    rounds: int = 21,
+    rounds: int = 60,
     minutes: float = 10.0,
     memory: bool = True,
     growth: bool = True,
@@ -333,6 +350,8 @@ def run_bench(
     """
     if not settings or rounds < 1:
         raise UsageError("a benchmark needs a network and at least one round.")
+    use_huge_pages()
+    keep_freed_memory()
     load_before, start = os.getloadavg()[0], time.perf_counter()
     grown = growth_tables(settings[0], on_update) if growth else {}
     networks = []
@@ -373,7 +392,7 @@ def _measure_network(
     for clock, prefix in (("wall", ""), ("cpu", "cpu_")):
         taken = {name: [getattr(one, clock) for one in values] for name, values in times.items()}
         medians = {name: statistics.median(values) for name, values in taken.items()}
-        bases = bases or plain_ways(medians)
+        bases = bases or fastest_ways(medians)
         turns = [{name: values[turn] for name, values in taken.items()} for turn in range(found["rounds"])]
         per_turn = [ratios(turn, bases) for turn in turns]
         found[f"{prefix}milliseconds"] = {name: 1000 * value for name, value in medians.items()}
@@ -469,8 +488,8 @@ def verdict(interval: tuple[float, float] | None, target: float) -> str:
 def steps_a_round(seconds: float) -> int:
     """How many steps of so many seconds a way takes in a round.
 
-    >>> steps_a_round(0.01), steps_a_round(0.25), steps_a_round(5.0)
-    (12, 4, 2)
+    >>> steps_a_round(0.01), steps_a_round(0.12), steps_a_round(5.0)
+    (4, 2, 1)
     """
     return max(FEWEST_STEPS, min(MOST_STEPS, round(SECONDS_A_ROUND / seconds)))
 
@@ -480,7 +499,7 @@ def ratios(costs: Mapping[str, float], bases: Mapping[str, str] | None = None) -
 
     Args:
         costs: What each way costs.
-        bases: Which loops by hand are ``plain`` and ``prediction_plain``; left out, the cheapest.
+        bases: Which way stands for a family; left out, the cheapest.
 
     Returns:
         The ratios by their names.
@@ -491,28 +510,34 @@ def ratios(costs: Mapping[str, float], bases: Mapping[str, str] | None = None) -
     >>> ratios({"plain_eager": 2.0, "additive": 3.0})
     {'additive_over_plain': 1.5}
     """
-    names = bases or plain_ways(costs)
+    names = bases or fastest_ways(costs)
     return {
-        name: costs[ratio.way] / (ratio.times * costs[names.get(ratio.base, ratio.base)])
+        name: costs[names.get(ratio.way, ratio.way)] / (ratio.times * costs[names.get(ratio.base, ratio.base)])
         for name, ratio in RATIOS.items()
-        if ratio.way in costs
+        if names.get(ratio.way, ratio.way) in costs
     }
 
 
-def plain_ways(costs: Mapping[str, float]) -> dict[str, str]:
-    """Name the cheapest loop by hand, of training and of prediction, among those that were measured.
+def fastest_ways(costs: Mapping[str, float]) -> dict[str, str]:
+    """Name the cheapest way of every family that was measured.
 
-    >>> plain_ways({"plain_eager": 2.0, "plain_compiled": 1.0, "trainer": 0.5})
+    >>> fastest_ways({"plain_eager": 2.0, "plain_compiled": 1.0, "trainer": 0.5})
     {'plain': 'plain_compiled'}
     """
-    found = {base: [way for way in costs if way.startswith(f"{base}_")] for base in ("plain", "prediction_plain")}
-    return {base: min(ways, key=lambda way: costs[way]) for base, ways in found.items() if ways}
+    families = {name for ratio in RATIOS.values() for name in (ratio.way, ratio.base)} - WAYS.keys()
+    found = {family: [way for way in costs if way.startswith(f"{family}_")] for family in sorted(families)}
+    return {family: min(ways, key=lambda way: costs[way]) for family, ways in found.items() if ways}
 
 
 def peak_memory(work: Work) -> int:
-    """Measure the peak memory of a step in bytes: weights, optimizer, and the tensors that are alive at once."""
+    """Measure the peak memory of a step in bytes: weights, optimizer, and the tensors that are alive at once.
+
+    Of work without a network, the arrays of numpy that are alive at once.
+    """
     from torch.profiler import ProfilerActivity, profile
 
+    if work.model is None:
+        return _peak_of_arrays(work)
     for parameter in work.model.parameters():
         parameter.grad = None
         for attribute in ("grad_sample", "summed_grad"):
@@ -525,8 +550,19 @@ def peak_memory(work: Work) -> int:
     return _bytes_kept(work) + max(itertools.accumulate(change for _, change in changes), default=0)
 
 
+def _peak_of_arrays(work: Work) -> int:
+    tracemalloc.start()
+    try:
+        work.step()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def _bytes_kept(work: Work) -> int:
-    tensors = [*work.model.parameters(), *work.model.buffers()]
+    tensors = [] if work.batch is None else [work.batch]
+    if work.model is not None:
+        tensors += [*work.model.parameters(), *work.model.buffers()]
     if work.optimizer is not None:
         for state in work.optimizer.state.values():
             tensors += [value for value in state.values() if isinstance(value, Tensor)]
@@ -540,7 +576,17 @@ GROWTH: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "depth": ("additive", "model", (8, 14, 20, 32)),
     "records": ("prediction_additive", "predicted", (256, 512, 1024)),
     "draws": ("prediction_additive", "draws", (1, 4, 16)),
+    "shadows": ("scoring", "shadows", (4, 16, 64)),
 }
+
+
+def _scoring(setting: Workload) -> Work:
+    """Every attack of an audit on 1,000 records, after so many shadow models have answered."""
+    return Work(Scoring(1000, setting.shadows, draws=16).run)
+
+
+# Ways that are not beside a plain loop, and only looked at as they grow.
+GROWING = {**WAYS, "scoring": ("all attacks of an audit", _scoring)}
 
 
 def growth_tables(setting: Workload, on_update: Callable[[str], None]) -> dict[str, Any]:
@@ -558,7 +604,7 @@ def growth_tables(setting: Workload, on_update: Callable[[str], None]) -> dict[s
             for value in values:
                 on_update(f"growth with {what}: {value}")
                 changed: Any = {field: f"resnet{value}" if field == "model" else value}
-                work = WAYS[way][1](replace(setting, compiled=False, **changed))
+                work = GROWING[way][1](replace(setting, compiled=False, **changed))
                 work.step()
                 seconds.append(min(_seconds(work).cpu for _ in range(3)))
                 megabytes.append(peak_memory(work) / 1e6)

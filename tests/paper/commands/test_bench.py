@@ -52,7 +52,7 @@ def test_plain_is_the_fastest_loop_by_hand() -> None:
 
 
 def test_ways_that_are_left_out_are_not_put_in_relation() -> None:
-    ways = ("plain_eager", "additive_by_hand")
+    ways = ("plain_eager", "additive_by_hand_channels_last")
     setting = Workload(batch_size=2, image_size=8, compiled=False, ways=ways)
     result = run_bench([setting], rounds=1, minutes=0, memory=False, growth=False)
     [network] = result["networks"]
@@ -77,6 +77,13 @@ def test_intervals_contain_the_ratio_and_rounds_keep_to_the_time(monkeypatch: py
         for name, ratio in network[f"{clock}ratios"].items():
             low, high = network[f"{clock}intervals"][name]
             assert low <= ratio <= high
+
+
+def test_scoring_does_not_grow_with_the_number_of_shadow_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resperturb.paper.bench.GROWTH", {"shadows": GROWTH["shadows"]})
+    tables = growth_tables(Workload(), lambda message: None)
+    assert tables["shadows"]["values"] == [4, 16, 64]
+    assert abs(tables["shadows"]["memory_slope"]) < 0.1
 
 
 def test_growth_has_a_slope_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,9 @@ def bench(
     larger: Annotated[str, typer.Option(help="A second, larger network; 'none' for none.")] = "resnet20",
     batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
     image_size: Annotated[int, typer.Option(min=1, help="Pixels a side.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds at most, of about a second for each way.")] = 21,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds at most, of about a quarter of a second for each way.")
+    ] = 60,
     minutes: Annotated[
         float, typer.Option(min=0, help="How long it may take; rounds are left out to keep to it.")
     ] = 10.0,
@@ -143,7 +145,7 @@ def _interval(found: tuple[float, float] | None) -> str:
 def _growth_table(growth: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    from resperturb.paper.bench import WAYS
+    from resperturb.paper.bench import GROWING
 
     table = Table(title="Growth: a slope of 1 is proportional, 0 is flat", title_justify="left")
     for heading in ("what grows", "way", "values", "CPU seconds", "slope", "peak MB", "slope"):
@@ -151,7 +153,7 @@ def _growth_table(growth: dict[str, Any]) -> Any:
     for what, row in growth.items():
         table.add_row(
             what,
-            WAYS[row["way"]][0],
+            GROWING[row["way"]][0],
             ", ".join(map(str, row["values"])),
             ", ".join(f"{value:.3f}" for value in row["cpu_seconds"]),
             f"{row['time_slope']:.2f}",

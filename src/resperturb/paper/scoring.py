@@ -1,0 +1,55 @@
+"""The part of an audit that comes after the answers: every attack on random ones, to measure what it costs."""
+
+import numpy as np
+
+from resperturb.attacks.catalogue import attacks_on, views
+from resperturb.attacks.evidence import Evidence, ShadowStatistics
+from resperturb.attacks.signals import Query, Signals
+
+
+class Scoring:
+    """All attacks of an audit, ready to score.
+
+    Args:
+        records: How many candidates there are.
+        shadows: How many shadow models answered.
+        draws: How many times each was asked about every record.
+
+    >>> scored = Scoring(records=50, shadows=4, draws=2)
+    >>> scored.run()
+    """
+
+    def __init__(self, records: int, shadows: int, draws: int) -> None:
+        query = Query("noise on", tuple(sorted({1, draws})))
+        seen, rng = views([query]), np.random.default_rng(0)
+        statistics = ShadowStatistics.empty(seen, records)
+        members = rng.random(records) < 0.5
+        for _ in range(shadows):
+            statistics.add({"noise on": random_answers(rng, records, query)}, members)
+            members = ~members  # as in an audit, half of the shadow models are trained on a record
+        self._evidence = Evidence({"noise on": random_answers(rng, records, query)}, statistics, records * 9 // 10)
+        self._attacks = attacks_on(seen, shadows)
+
+    def run(self) -> None:
+        """Let every attack score every candidate."""
+        for attack in self._attacks:
+            attack.published.score(self._evidence, attack.view)
+
+
+def random_answers(rng: np.random.Generator, records: int, query: Query) -> Signals:
+    """Make up what a model answers about so many records."""
+    shape = records, query.draws
+
+    def averaged() -> np.ndarray:
+        return rng.standard_normal((records, len(query.averages)), dtype=np.float32)
+
+    return Signals(
+        query.averages,
+        labels=rng.integers(0, 10, records),
+        confidence=rng.standard_normal(shape, dtype=np.float32),
+        correct=rng.random(shape) < 0.8,
+        mean_confidence=averaged(),
+        highest=averaged(),
+        entropy=averaged(),
+        modified_entropy=averaged(),
+    )
