@@ -151,13 +151,13 @@ def test_a_long_prediction_is_compiled_where_measured_to_pay(
         now[0] += 1.0
         return torch.zeros(len(batch), 4)
 
-    def fast(batch: torch.Tensor) -> torch.Tensor:
+    def fast(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
         calls["compiled"] += 1
         now[0] += 3.0 if calls["compiled"] == 1 else 1 - saves
         return torch.zeros(len(batch), 4)
 
     monkeypatch.setattr(model, "forward", eager)
-    monkeypatch.setattr(torch, "compile", lambda model, dynamic: fast)
+    monkeypatch.setattr(predicting, "_compiled", lambda: fast)
     predict(model, images, draws=8, batch_size=16, **SCALE)  # 32 batches
     assert calls == ({"eager": 3, "compiled": 29} if compiles else {"eager": 29, "compiled": 3})
     assert predicting._known == predicting.CompilingPays(seconds=3.0, saves=saves)

@@ -69,7 +69,9 @@ def standard_normal(like: Tensor, key: bytes) -> Tensor:
     return flat.to(like.dtype).as_strided(like.shape, strides)
 
 
-def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies: int = 1) -> Tensor:
+def add_normal(
+    x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies: int = 1, out: Tensor | None = None
+) -> Tensor:
     """Return ``x + plus + scale n`` with ``n = standard_normal(x, key)``, without a gradient.
 
     In one pass over memory where there is a kernel.
@@ -80,24 +82,31 @@ def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies:
         key: Of the numbers.
         scale: What they are multiplied by.
         copies: So many such sums one after the other, each with numbers of its own.
+        out: Where to write a single sum, laid out as ``x`` is; it may be one of its sides.
 
     Returns:
-        A new tensor, ``copies`` times as long as ``x``.
+        ``out``, or a new tensor, ``copies`` times as long as ``x``.
     """
     with torch.no_grad():
         loaded = _kernel_for(x, *_there(plus))
         keys = _keys(key, copies)
         if loaded is None or not _fits(x, copies):
             sums = [torch.add(_sum(x, plus), standard_normal(x, each), alpha=scale) for each in keys]
-            return sums[0] if copies == 1 else torch.cat(sums)
-        out = _room(x, copies)
+            return _joined(sums, out)
+        out = _room(x, copies) if out is None else out
         for each, to in zip(keys, _addresses(out, copies), strict=True):
             loaded.add(each, x.numel(), scale, x.data_ptr(), _address(plus), to)
         return out
 
 
 def addcmul_normal(
-    x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float, copies: int = 1
+    x: Tensor,
+    plus: Tensor | None,
+    factor: Tensor,
+    key: bytes,
+    scale: float,
+    copies: int = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, as :func:`add_normal` does."""
     with torch.no_grad():
@@ -105,11 +114,17 @@ def addcmul_normal(
         keys = _keys(key, copies)
         if loaded is None or not _fits(x, copies):
             sums = [torch.addcmul(_sum(x, plus), factor, standard_normal(x, each), value=scale) for each in keys]
-            return sums[0] if copies == 1 else torch.cat(sums)
-        out = _room(x, copies)
+            return _joined(sums, out)
+        out = _room(x, copies) if out is None else out
         for each, to in zip(keys, _addresses(out, copies), strict=True):
             loaded.addcmul(each, x.numel(), scale, factor.data_ptr(), x.data_ptr(), _address(plus), to)
         return out
+
+
+def _joined(sums: list[Tensor], out: Tensor | None) -> Tensor:
+    if out is not None:
+        return out.copy_(sums[0])
+    return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
 def _keys(key: bytes, copies: int) -> list[bytes]:

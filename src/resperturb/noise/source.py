@@ -16,7 +16,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakValueDictionary
 
 import torch
@@ -149,7 +149,12 @@ class NoiseSource:
         if _is_in_a_compiler():
             strides = torch.empty_like(x).stride()
             drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            compiled: Tensor = torch.ops.resperturb.add_normal(x, plus, drawn, scale, strides, self._copies_of(x))
+            copies = self._copies_of(x)
+            if _may_overwrite(plus, copies):
+                out = plus.clone()  # which the compiler leaves out where nobody reads the old values later
+                torch.ops.resperturb.add_normal_(x, out, drawn, scale, strides)
+                return out
+            compiled: Tensor = torch.ops.resperturb.add_normal(x, plus, drawn, scale, strides, copies)
             return compiled
         if not _is_plain(x, plus):
             return torch.add(x if plus is None else x + plus, self.normal(x, training), alpha=scale)
@@ -177,9 +182,12 @@ class NoiseSource:
         if compiling:
             strides = torch.empty_like(x).stride()
             drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            compiled: Tensor = torch.ops.resperturb.addcmul_normal(
-                x, plus, factor, drawn, scale, strides, self._copies_of(x)
-            )
+            copies = self._copies_of(x)
+            if _may_overwrite(plus, copies):
+                out = plus.clone()
+                torch.ops.resperturb.addcmul_normal_(x, out, factor, drawn, scale, strides)
+                return out
+            compiled: Tensor = torch.ops.resperturb.addcmul_normal(x, plus, factor, drawn, scale, strides, copies)
             return compiled
         key = self.next_key(training)
         if not _is_differentiated(x, factor, plus):
@@ -212,6 +220,11 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
+
+
+def _may_overwrite(plus: Tensor | None, copies: int) -> TypeGuard[Tensor]:
+    """Whether a compiled sum may be written over one of its sides: without gradients, and if it is as large as it."""
+    return plus is not None and copies == 1 and not torch.is_grad_enabled()
 
 
 def _is_in_a_compiler() -> bool:
@@ -377,6 +390,19 @@ for _name, _arguments in (
     )
 
 
+# The same sums, written over ``plus``.
+torch.library.define(
+    "resperturb::add_normal_",
+    "(Tensor x, Tensor(a!) plus, Tensor key, float scale, SymInt[] stride) -> ()",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
+torch.library.define(
+    "resperturb::addcmul_normal_",
+    "(Tensor x, Tensor(a!) plus, Tensor factor, Tensor key, float scale, SymInt[] stride) -> ()",
+    tags=(torch.Tag.needs_fixed_stride_order,),
+)
+
+
 @torch.library.impl("resperturb::key", "CompositeExplicitAutograd")
 def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
     """The key of a draw, as a tensor: what a compiled network keeps for its backward pass."""
@@ -398,6 +424,30 @@ def _addcmul_normal(
     other = None if plus is None else _laid_out(plus, stride)
     by = _laid_out(factor, stride)
     return addcmul_normal(_laid_out(x, stride), other, by, bytes(key.tolist()), scale, copies)
+
+
+@torch.library.impl("resperturb::add_normal_", "CompositeExplicitAutograd")
+def _add_normal_(x: Tensor, plus: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> None:
+    x, given = _laid_out(x, stride), bytes(key.tolist())
+    if plus.stride() == x.stride():
+        add_normal(x, plus, given, scale, out=plus)
+    else:
+        plus.copy_(add_normal(x, _laid_out(plus, stride), given, scale))
+
+
+@torch.library.impl("resperturb::addcmul_normal_", "CompositeExplicitAutograd")
+def _addcmul_normal_(
+    x: Tensor, plus: Tensor, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]
+) -> None:
+    x, by, given = _laid_out(x, stride), _laid_out(factor, stride), bytes(key.tolist())
+    if plus.stride() == x.stride():
+        addcmul_normal(x, plus, by, given, scale, out=plus)
+    else:
+        plus.copy_(addcmul_normal(x, _laid_out(plus, stride), by, given, scale))
+
+
+for _name in ("add_normal_", "addcmul_normal_"):
+    torch.library.register_fake(f"resperturb::{_name}", lambda *arguments: None)
 
 
 @torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")

@@ -1,8 +1,9 @@
 """Asking a model: logits of many images, averaged over draws of the noise."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -172,6 +173,18 @@ def _answers_in_copies(model: nn.Module, two: Tensor) -> bool:
         return False
 
 
+def _ask(model: nn.Module, batch: Tensor) -> Tensor:
+    logits: Tensor = model(batch)
+    return logits
+
+
+@cache
+def _compiled() -> Callable[[nn.Module, Tensor], Tensor]:
+    # A function, since a module that has hooks is compiled in parts; of the model too, so that others like it are
+    # served. For batches of one size: what meets two sizes is compiled again, slower, for any size.
+    return torch.compile(_ask, dynamic=False)
+
+
 class _Asking:
     """Asks a model several times about one batch after the other, and compiles it once that pays by their times.
 
@@ -183,16 +196,12 @@ class _Asking:
     ) -> None:
         self.model, self.draws, self.copies, self.rows = model, draws, copies, rows
         self.left = -(-images // rows) * (draws // copies)
-        self.fast = self._compiled() if compiled else None
+        self.fast = _compiled() if compiled else None
         # A GPU needs another compiler, and to look at the clock there is to wait for it.
         on_cpu = next(model.parameters()).device.type == "cpu"
         self.undecided = compiled is None and on_cpu and has_compiler()
         self.eager_seconds = 0.0
         self.times: list[float] = []
-
-    def _compiled(self) -> nn.Module:
-        # For batches of one size: a compiled model that meets two sizes is compiled again, slower, for any size.
-        return torch.compile(self.model, dynamic=False)  # type: ignore[return-value]
 
     def __call__(self, batch: Tensor) -> Iterator[Tensor]:
         """Yield the logits of a batch of at most ``rows`` images, once for each draw."""
@@ -203,7 +212,8 @@ class _Asking:
     def _once(self, batch: Tensor) -> Tensor:
         whole = len(batch) == self.rows
         start = time.perf_counter()
-        logits: Tensor = (self.fast if self.fast is not None and whole else self.model)(batch).float().cpu()
+        ask = self.fast if self.fast is not None and whole else _ask
+        logits = ask(self.model, batch).float().cpu()
         self.left -= 1
         if self.undecided and whole:
             self.times.append(time.perf_counter() - start)
@@ -217,7 +227,7 @@ class _Asking:
         if self.fast is None:
             self.eager_seconds = seconds
             self.undecided = _known.within(seconds * self.left)  # the rest only grows shorter
-            self.fast = self._compiled() if self.undecided else None
+            self.fast = _compiled() if self.undecided else None
         else:
             _known.seconds, _known.saves = first, 1 - seconds / self.eager_seconds
             self.undecided = False

@@ -91,7 +91,9 @@ class Additive(Strategy):
         """Return ``left + right + gamma noise``."""
         if self.mixes_records:
             return super().apply_to_sum(left, right, shortcut, noise)
-        return noise.add(left, self.gamma, plus=right)
+        # The branch is seldom read again, so that a compiled prediction can write the sum over it.
+        branch = right if shortcut is left else left
+        return noise.add(shortcut, self.gamma, plus=branch)
 
     def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
         """Noise the input of every network, and keep their first layers from being called past that noise."""

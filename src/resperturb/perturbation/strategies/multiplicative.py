@@ -65,7 +65,8 @@ class Multiplicative(Strategy):
 
     def apply_to_sum(self, left: Tensor, right: Tensor, shortcut: Tensor, noise: Draw) -> Tensor:
         """Return ``left + right + gamma x~ noise``."""
-        return noise.addcmul(left, self._floored(shortcut), self.gamma, plus=right)
+        branch = right if shortcut is left else left  # which a compiled prediction writes the sum over
+        return noise.addcmul(shortcut, self._floored(shortcut), self.gamma, plus=branch)
 
     def _floored(self, shortcut: Tensor) -> Tensor:
         if self.floor == 0:
