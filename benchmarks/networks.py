@@ -2,8 +2,8 @@
 
     python benchmarks/networks.py --save docs/results/speed-networks.json
 
-takes about a quarter of an hour on two quiet cores. In a loop by hand and in our trainer, beside the fastest loop by hand
-without noise; medians over paired rounds, as in ``resperturb bench``.
+takes about a quarter of an hour on two quiet cores. In a loop by hand and in our trainer, beside the fastest loop by
+hand without noise; medians over paired rounds, as in ``resperturb bench``.
 """
 
 import argparse

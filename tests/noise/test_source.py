@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 import resperturb as rp
 from resperturb.errors import UsageError
+from resperturb.noise.kernel import has_compiler
 from resperturb.noise.normals import standard_normal
 from resperturb.noise.source import NoiseSource, derive_key, training_key
 
@@ -214,6 +215,38 @@ def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
     torch.testing.assert_close(gradients(compiled), expected)
     assert 16 in kept  # the key
     assert a.numel() not in kept
+
+
+@pytest.mark.skipif(not has_compiler(), reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("kind", ["add", "addcmul"])
+def test_a_compiled_prediction_overwrites_only_what_nobody_reads_again(kind: str) -> None:
+    torch.manual_seed(0)
+    x, given = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 8, 8)
+    source = NoiseSource(seed=1)
+
+    def noisy(left: Tensor, branch: Tensor) -> Tensor:
+        if kind == "add":
+            return source.add(left, 0.5, training=False, plus=branch)
+        return source.addcmul(left, left, 0.5, training=False, plus=branch)
+
+    def sums(x: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        kept, spent = x * 2, x * 3
+        # One branch is read again, one is not, and one is not the function's own.
+        return noisy(x, kept), kept + 1, noisy(x, spent), noisy(x, given)
+
+    before = given.clone()
+    with torch.no_grad():
+        expected = sums(x, given)
+        source.reseed(1)
+        found = torch.compile(sums, fullgraph=True)(x, given)
+    torch.testing.assert_close(found, expected)
+    assert given.equal(before)
+    turned = x.to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        source.reseed(1)
+        expected = sums(turned, given)
+        source.reseed(1)
+        torch.testing.assert_close(torch.compile(sums)(turned, given), expected, check_stride=False)
 
 
 def test_a_second_derivative_goes_through_the_same_numbers() -> None:

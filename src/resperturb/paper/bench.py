@@ -137,8 +137,8 @@ class Work:
 
 
 def _config(setting: Workload, **changes: Any) -> TrainConfig:
-    # As in a long training: 1000 epochs.
-    values = {"model": setting.model, "batch_size": setting.batch_size, "epochs": 1000, **changes}
+    # As in a long training, 1000 epochs, and by the optimizer of the loops by hand, whatever the network's own is.
+    values = {"model": setting.model, "batch_size": setting.batch_size, "epochs": 1000, "optimizer": "sgd", **changes}
     return make_config(data={"spec": "random images"}, **values)
 
 
