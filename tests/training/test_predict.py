@@ -151,7 +151,7 @@ def test_a_long_prediction_is_compiled_where_measured_to_pay(
         now[0] += 1.0
         return torch.zeros(len(batch), 4)
 
-    def fast(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    def fast(model: torch.nn.Module, batch: torch.Tensor, constants: object) -> torch.Tensor:
         calls["compiled"] += 1
         now[0] += 3.0 if calls["compiled"] == 1 else 1 - saves
         return torch.zeros(len(batch), 4)

@@ -117,19 +117,23 @@ def predict_draws(
             device = next(model.parameters()).device
 
             def given(rows: Tensor) -> Tensor:
-                return normalize(rows.to(device, memory_format=torch.channels_last), mean, std)
+                return _normalized(rows.to(device), (mean, std))
 
             shared = draws > 1 and len(images) > 1 and _answers_in_copies(model, given(images[:2]))
             for first in range(0, draws, DRAWS_AT_ONCE):
                 at_once = min(DRAWS_AT_ONCE, draws - first)
                 copies = at_once if shared and at_once <= batch_size else 1
-                asking = _Asking(model, at_once, copies, batch_size // copies, len(images), compiled)
+                # A batch that is asked about once is normalised on the way, which a compiler does in one pass.
+                constants = (mean, std) if at_once == copies else None
+                asking = _Asking(model, at_once, copies, batch_size // copies, len(images), compiled, constants)
                 # One tensor for all: a small one kept from every batch would keep the heap from being used again.
                 answers = torch.zeros(asking.draws, 0)
                 with torch.inference_mode():
                     for number, batch in enumerate(in_chunks(images, asking.rows)):
                         start = number * asking.rows
-                        for draw, logits in enumerate(asking(given(batch))):
+                        for draw, logits in enumerate(
+                            asking(given(batch) if constants is None else batch.to(device))
+                        ):
                             if start == draw == 0:
                                 answers = torch.empty(asking.draws, len(images), *logits.shape[1:])
                             answers[draw, start : start + len(logits)] = logits
@@ -173,13 +177,17 @@ def _answers_in_copies(model: nn.Module, two: Tensor) -> bool:
         return False
 
 
-def _ask(model: nn.Module, batch: Tensor) -> Tensor:
-    logits: Tensor = model(batch)
+def _normalized(rows: Tensor, constants: tuple[Constants, Constants]) -> Tensor:
+    return normalize(rows.to(memory_format=torch.channels_last), *constants)
+
+
+def _ask(model: nn.Module, batch: Tensor, constants: tuple[Constants, Constants] | None) -> Tensor:
+    logits: Tensor = model(batch if constants is None else _normalized(batch, constants))
     return logits
 
 
 @cache
-def _compiled() -> Callable[[nn.Module, Tensor], Tensor]:
+def _compiled() -> Callable[[nn.Module, Tensor, tuple[Constants, Constants] | None], Tensor]:
     # A function, since a module that has hooks is compiled in parts; of the model too, so that others like it are
     # served. For batches of one size: what meets two sizes is compiled again, slower, for any size.
     return torch.compile(_ask, dynamic=False)
@@ -189,12 +197,21 @@ class _Asking:
     """Asks a model several times about one batch after the other, and compiles it once that pays by their times.
 
     Draws in ``copies`` share what is computed before the noise; ``rows`` are so few that they take no more memory.
+    With ``constants`` it is given bytes, which it normalises.
     """
 
     def __init__(
-        self, model: nn.Module, draws: int, copies: int, rows: int, images: int, compiled: bool | None
+        self,
+        model: nn.Module,
+        draws: int,
+        copies: int,
+        rows: int,
+        images: int,
+        compiled: bool | None,
+        constants: tuple[Constants, Constants] | None,
     ) -> None:
         self.model, self.draws, self.copies, self.rows = model, draws, copies, rows
+        self.constants = constants
         self.left = -(-images // rows) * (draws // copies)
         self.fast = _compiled() if compiled else None
         # A GPU needs another compiler, and to look at the clock there is to wait for it.
@@ -213,7 +230,7 @@ class _Asking:
         whole = len(batch) == self.rows
         start = time.perf_counter()
         ask = self.fast if self.fast is not None and whole else _ask
-        logits = ask(self.model, batch).float().cpu()
+        logits = ask(self.model, batch, self.constants).float().cpu()
         self.left -= 1
         if self.undecided and whole:
             self.times.append(time.perf_counter() - start)
