@@ -32,7 +32,13 @@ class PlannedAttack:
 
 
 def views(queries: Sequence[Query]) -> list[View]:
-    """All ways to combine the answers to ``queries``.
+    """List all ways to combine the answers to ``queries``.
+
+    Args:
+        queries: How a model is asked.
+
+    Returns:
+        The views of its answers.
 
     >>> [str(view) for view in views([Query("noise on", (1, 4))])][-2:]
     ['noise on, 4 draws, spread', 'noise on, 4 draws, votes']
@@ -52,7 +58,14 @@ def views(queries: Sequence[Query]) -> list[View]:
 
 
 def attacks_on(seen: Sequence[View], shadows: int) -> list[PlannedAttack]:
-    """List all attacks on these views, given so many shadow models (none: those that do without).
+    """List all attacks on these views.
+
+    Args:
+        seen: The views of the answers.
+        shadows: How many shadow models there are; with none, only attacks that do without are listed.
+
+    Returns:
+        The attacks, each on one view.
 
     >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0) if attack.bounding]
     ['loss', 'modified-entropy']

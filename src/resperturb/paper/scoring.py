@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from resperturb.attacks.catalogue import attacks_on, views
-from resperturb.attacks.evidence import Evidence, ShadowStatistics
-from resperturb.attacks.signals import Query, Signals
+from resperturb.attacks import Evidence, Query, ShadowStatistics, Signals, attacks_on, views
 
 
 class Scoring:
