@@ -9,9 +9,7 @@ import time
 
 import numpy as np
 
-from resperturb.attacks.catalogue import attacks_on, views
-from resperturb.attacks.evidence import Evidence, ShadowStatistics
-from resperturb.attacks.signals import Query
+from resperturb.attacks import Evidence, Query, ShadowStatistics, attacks_on, views
 from resperturb.paper.scoring import random_answers
 
 

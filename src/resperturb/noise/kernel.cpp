@@ -5,7 +5,7 @@
 // with -ffp-contract=off), so the same key gives the same bits on every machine.
 //
 // Two things make it fast beside vectors: a number goes from the registers that it was computed in straight into the
-// sum that it is for, and while a tile is encrypted, which needs no memory, the memory of the next one is fetched.
+// sum that it is for, and while a tile is encrypted, which needs no memory, that of a later one is fetched.
 
 #include <cstdint>
 #include <cstring>
@@ -127,8 +127,8 @@ inline int32_t bits_of(float value) {
 
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// -2 log of the uniform number that the upper 31 bits of a word are, right to two units in the last place. Of the
-// mantissa m, which lies around 1, the logarithm is 2 atanh(s) = 2 (s + s^3 / 3 + ...) with s = (m - 1) / (m + 1).
+// -2 log of the uniform number that the upper 31 bits of a word are. Of the mantissa m, which lies around 1, the
+// logarithm is 2 atanh(s) = 2 (s + s^3 / 3 + ...) with s = (m - 1) / (m + 1); four terms leave out less than 3e-9 of it.
 inline float squared_radius_of(uint32_t word) {
     const float u = ((float)(int32_t)(word >> 1) + 0.5f) * 0x1p-31f;
     const int32_t bits = bits_of(u), exponent = (bits - 0x3f3504f3) >> 23;
