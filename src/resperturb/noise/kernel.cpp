@@ -5,7 +5,8 @@
 // with -ffp-contract=off), so the same key gives the same bits on every machine.
 //
 // Two things make it fast beside vectors: a number goes from the registers that it was computed in straight into the
-// sum that it is for, and while a tile is encrypted, which needs no memory, that of a later one is fetched.
+// sum that it is for, and the memory of the next tile is fetched line by line while this one is computed: a processor
+// waits for few lines at a time, so that many at once would have it wait for them.
 
 #include <cstdint>
 #include <cstring>
@@ -70,6 +71,9 @@ namespace {
 
 constexpr int PAIRS = 512, TILE = 2 * PAIRS, ROUNDS = 10;
 constexpr int WIDTH = sizeof(Block) / 16, AT_ONCE = 16, BLOCKS = AT_ONCE / WIDTH;
+// A tile is encrypted in 16 steps and transformed in 16: with each of the former one of the 64 lines of the next tile is
+// fetched, with each of the latter three, for they take twice as long.
+constexpr int LINE = 16, PART = PAIRS / 16, LINES_A_PART = 3;
 // Below this the 31 bits of a radius are too few: 64 more are drawn. That happens to one pair in 2^24.
 constexpr uint32_t RARE = 1u << 8;
 // An eighth of a turn over 2^31: pi / 4 in single precision, scaled exactly.
@@ -181,14 +185,6 @@ void fill(const Key& key, uint64_t index, const uint32_t* words, float* numbers)
     }
 }
 
-inline void fetch(const float* from) {
-    for (int i = 0; i < 4 * AT_ONCE; i += 16) __builtin_prefetch(from + i);
-}
-
-inline void fetch_to_write(float* to) {
-    for (int i = 0; i < 4 * AT_ONCE; i += 16) __builtin_prefetch(to + i, 1);
-}
-
 // Call `use(i, n)` with every index below `count` and its number; it reads `from` and writes `to` at that index.
 //
 // Tiles are shared out among the threads of the OpenMP runtime that torch uses too: threads of another one would have to
@@ -201,22 +197,28 @@ void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, 
     for (int64_t tile = 0; tile < tiles; tile++) {
         alignas(64) uint32_t words[TILE];
         const int64_t start = tile * TILE;
-        for (int word = 0; word < TILE; word += 4 * AT_ONCE) {
-            const int64_t next = start + 2 * TILE + word;
-            if (next < count) {
-                (fetch(from + next), ...);
-                fetch_to_write(to + next);
+        int64_t next = start + TILE;
+        const auto fetch = [&](int lines) {
+            for (const int64_t end = next + lines * LINE; next < end && next < count; next += LINE) {
+                (__builtin_prefetch(from + next), ...);
+                __builtin_prefetch(to + next, 1);
             }
+        };
+        for (int word = 0; word < TILE; word += 4 * AT_ONCE) {
+            fetch(1);
             encrypt(key, (uint64_t)(start + word) / 4, 0, words + word);
         }
         uint32_t least = 0xffffffffu;
         for (int i = 0; i < PAIRS; i++) least = words[i] < least ? words[i] : least;
         if (least >= RARE && start + TILE <= count) {
+            for (int part = 0; part < PAIRS; part += PART) {
+                fetch(LINES_A_PART);
 #pragma GCC ivdep
-            for (int i = 0; i < PAIRS; i++) {
-                const Pair pair = pair_of(words[i], words[PAIRS + i]);
-                use(start + i, pair.first);
-                use(start + PAIRS + i, pair.second);
+                for (int i = part; i < part + PART; i++) {
+                    const Pair pair = pair_of(words[i], words[PAIRS + i]);
+                    use(start + i, pair.first);
+                    use(start + PAIRS + i, pair.second);
+                }
             }
         } else {
             float numbers[TILE];

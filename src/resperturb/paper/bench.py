@@ -1,15 +1,19 @@
 """What privacy costs in time and memory: every way to train, on one network and one machine, side by side.
 
 The ways take turns, step by step, so that whatever else the machine does falls on all of them alike. A ratio is the
-median, over rounds, of the ratio within a round, with an interval that covers the true median 95 times of 100; only
-ratios mean anything elsewhere. Time is taken by the clock on the wall and by that of the processor, which neighbours
-move less. *Plain* is a loop that a person writes by hand, in the fastest of three ways: as it is, with the channels
-last, or compiled as well. Memory is the peak of the tensors that are alive at once. Freed memory is kept and comes in
-huge pages, for all ways alike: otherwise page faults, which depend on what ran before, move steps by a tenth.
+median, over rounds, of the ratio within a round. How memory is laid out stays the same as long as a process lives
+and moves its ratios by a few hundredths, so several processes measure one after the other: the median over them is
+given, with an interval that covers the true median 95 times of 100. Only ratios mean anything elsewhere. Time is
+taken by the clock on the wall and by that of the processor, which neighbours move less. *Plain* is a loop that a
+person writes by hand, in the fastest of three ways: as it is, with the channels last, or compiled as well. Memory is
+the peak of the tensors that are alive at once. Freed memory is kept and comes in huge pages, for all ways alike:
+otherwise page faults, which depend on what ran before, move steps by a tenth.
 """
 
 import itertools
+import logging
 import math
+import multiprocessing
 import os
 import platform
 import random
@@ -18,6 +22,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,8 +55,10 @@ CLASSES = 10
 # In a round every way takes about so long: many short rounds give a narrower interval than few long ones.
 SECONDS_A_ROUND = 0.25
 FEWEST_STEPS, MOST_STEPS = 1, 4
-# Fewer do not give an interval of 95% for a median.
-FEWEST_ROUNDS = 6
+# Fewer do not give an interval of 95% for a median: of rounds in a single process, or else of processes.
+FEWEST_FOR_AN_INTERVAL = 6
+# Of several processes each takes so many rounds at least.
+FEWEST_ROUNDS = 2
 
 
 class Ratio(NamedTuple):
@@ -120,7 +127,7 @@ class Workload:
     image_size: int = 32
     threads: int = 1
     compiled: bool = True
-    predicted: int = 1024
+    predicted: int = 512
     draws: int = 1
     shadows: int = 16
     ways: tuple[str, ...] = ()
@@ -329,6 +336,7 @@ def ways_of(setting: Workload) -> list[str]:
 def run_bench(
     settings: Sequence[Workload],
     *,
+    processes: int = 1,
     rounds: int = 60,
     minutes: float = 10.0,
     memory: bool = True,
@@ -339,8 +347,10 @@ def run_bench(
 
     Args:
         settings: The networks, with their batches.
-        rounds: How many rounds at most.
-        minutes: How long it may take in all; rounds are left out to keep to it, down to :data:`FEWEST_ROUNDS`.
+        processes: How many processes measure each network, one after the other; one is this process itself.
+        rounds: How many rounds at most in each of them.
+        minutes: How long it may take in all; rounds are left out to keep to it, down to :data:`FEWEST_ROUNDS` in each
+            of several processes, :data:`FEWEST_FOR_AN_INTERVAL` in a single one.
         memory: Whether to measure the memory too.
         growth: Whether to measure how time and memory grow.
         on_update: Told what is done now.
@@ -348,8 +358,8 @@ def run_bench(
     Raises:
         UsageError: There is nothing to measure.
     """
-    if not settings or rounds < 1:
-        raise UsageError("a benchmark needs a network and at least one round.")
+    if not settings or rounds < 1 or processes < 1:
+        raise UsageError("a benchmark needs a network, a process and at least one round.")
     use_huge_pages()
     keep_freed_memory()
     load_before, start = os.getloadavg()[0], time.perf_counter()
@@ -357,7 +367,9 @@ def run_bench(
     networks = []
     for number, setting in enumerate(settings):
         left = 60 * minutes - (time.perf_counter() - start)
-        networks.append(_measure_network(setting, rounds, left / (len(settings) - number), memory, on_update))
+        networks.append(
+            _measure_network(setting, processes, rounds, left / (len(settings) - number), memory, on_update)
+        )
     return {
         "ratios": networks[0]["ratios"],
         "memory_ratios": networks[0]["memory_ratios"],
@@ -383,41 +395,105 @@ class Seconds(NamedTuple):
     cpu: float
 
 
+# The times of all ways in one process, round by round.
+Times = dict[str, list[Seconds]]
+
+
 def _measure_network(
-    setting: Workload, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
+    setting: Workload,
+    processes: int,
+    rounds: int,
+    seconds: float,
+    memory: bool,
+    on_update: Callable[[str], None],
 ) -> dict[str, Any]:
-    times, peaks = measure(setting, rounds, seconds, memory, on_update)
-    found: dict[str, Any] = {**asdict(setting), "rounds": len(next(iter(times.values())))}
+    measured: list[Times] = []
+    peaks: dict[str, int] = {}
+    end = time.perf_counter() + seconds
+    for number in range(processes):
+        share = (end - time.perf_counter()) / (processes - number)
+        if processes == 1:
+            times, peaks = measure(setting, rounds, FEWEST_FOR_AN_INTERVAL, share, memory, on_update)
+        else:
+            on_update(f"{setting.model}: process {number + 1} of {processes}")
+            times, found = _in_a_new_process(setting, rounds, share, memory and number == 0)
+            peaks = peaks or found
+        measured.append(times)
+    found_ratios, bases = _summary(measured)
+    in_relation = ratios(peaks, bases) if peaks else {}
+    return {
+        **asdict(setting),
+        "processes": processes,
+        "rounds": sum(len(next(iter(times.values()))) for times in measured),
+        **found_ratios,
+        "megabytes": {name: value / 1e6 for name, value in peaks.items()},
+        "memory_ratios": {
+            name: value if RATIOS[name].together else RATIOS[name].times * value
+            for name, value in in_relation.items()
+        },
+        **bases,
+    }
+
+
+def _in_a_new_process(setting: Workload, rounds: int, seconds: float, memory: bool) -> tuple[Times, dict[str, int]]:
+    start = time.perf_counter()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _quietly) as pool:
+        pool.submit(keep_freed_memory).result()  # the process has started, which is no part of its time
+        left = seconds - (time.perf_counter() - start)
+        return pool.submit(measure, setting, rounds, FEWEST_ROUNDS, left, memory).result()
+
+
+def _quietly() -> None:
+    logging.getLogger("resperturb").setLevel(logging.WARNING)
+
+
+def _summary(measured: Sequence[Times]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Put the times of several processes in relation, and name the fastest way of every family.
+
+    >>> one, other = ({"plain_eager": [Seconds(1.0, 1.0)], "additive": [Seconds(t, t)]} for t in (1.02, 1.04))
+    >>> summary, fastest = _summary([one, other])
+    >>> summary["ratios"], summary["ratios_by_process"], fastest["plain"]
+    ({'additive_over_plain': 1.03}, {'additive_over_plain': [1.02, 1.04]}, 'plain_eager')
+    """
+    summary: dict[str, Any] = {}
     bases: dict[str, str] = {}
     for clock, prefix in (("wall", ""), ("cpu", "cpu_")):
-        taken = {name: [getattr(one, clock) for one in values] for name, values in times.items()}
-        medians = {name: statistics.median(values) for name, values in taken.items()}
+        taken = [{name: [getattr(one, clock) for one in times[name]] for name in times} for times in measured]
+        medians = {name: statistics.median(statistics.median(times[name]) for times in taken) for name in measured[0]}
         bases = bases or fastest_ways(medians)
-        turns = [{name: values[turn] for name, values in taken.items()} for turn in range(found["rounds"])]
-        per_turn = [ratios(turn, bases) for turn in turns]
-        found[f"{prefix}milliseconds"] = {name: 1000 * value for name, value in medians.items()}
-        found[f"{prefix}ratios"] = {name: statistics.median(turn[name] for turn in per_turn) for name in per_turn[0]}
-        found[f"{prefix}ratios_of_medians"] = ratios(medians, bases)
-        found[f"{prefix}intervals"] = {
-            name: median_interval([turn[name] for turn in per_turn]) for name in per_turn[0]
+        per_round = [
+            [ratios(dict(zip(times, turn, strict=True)), bases) for turn in zip(*times.values(), strict=True)]
+            for times in taken
+        ]
+        names = per_round[0][0]
+        by_process = {
+            name: [statistics.median(turn[name] for turn in turns) for turns in per_round] for name in names
         }
-    found["megabytes"] = {name: value / 1e6 for name, value in peaks.items()}
-    found["memory_ratios"] = {
-        name: value if RATIOS[name].together else RATIOS[name].times * value
-        for name, value in (ratios(peaks, bases) if peaks else {}).items()
-    }
-    return {**found, **bases}
+        # What varies: processes, or if there is only one, its rounds.
+        values = by_process if len(measured) > 1 else {name: [turn[name] for turn in per_round[0]] for name in names}
+        summary[f"{prefix}milliseconds"] = {name: 1000 * value for name, value in medians.items()}
+        summary[f"{prefix}ratios"] = {name: statistics.median(by_process[name]) for name in names}
+        summary[f"{prefix}ratios_of_medians"] = ratios(medians, bases)
+        summary[f"{prefix}intervals"] = {name: median_interval(values[name]) for name in names}
+        summary[f"{prefix}ratios_by_process"] = by_process
+    return summary, bases
 
 
 def measure(
-    setting: Workload, rounds: int, seconds: float, memory: bool, on_update: Callable[[str], None]
-) -> tuple[dict[str, list[Seconds]], dict[str, int]]:
+    setting: Workload,
+    rounds: int,
+    fewest: int,
+    seconds: float,
+    memory: bool,
+    on_update: Callable[[str], None] = lambda message: None,
+) -> tuple[Times, dict[str, int]]:
     """Time the ways in turns, in another order every round.
 
     Args:
         setting: The network and its batches.
         rounds: How many rounds at most.
-        seconds: After which no round begins, once there were :data:`FEWEST_ROUNDS`; preparations count.
+        fewest: How many at least, if they are not more than that.
+        seconds: After which no further round begins; preparations count.
         memory: Whether to measure the memory too.
         on_update: Told what is done now.
 
@@ -435,13 +511,13 @@ def measure(
             works[name].step()
         peaks = {name: peak_memory(work) for name, work in works.items()} if memory else {}
         turns = [name for name, work in works.items() for _ in range(steps_a_round(_seconds(work).wall))]
-        times: dict[str, list[Seconds]] = {name: [] for name in works}
+        times: Times = {name: [] for name in works}
         shuffle = random.Random(0)
         for turn in range(rounds):
-            if turn >= FEWEST_ROUNDS and time.perf_counter() > end:
+            if turn >= fewest and time.perf_counter() > end:
                 break
             on_update(f"{setting.model}: round {turn + 1} of at most {rounds}")
-            taken: dict[str, list[Seconds]] = {name: [] for name in works}
+            taken: Times = {name: [] for name in works}
             for name in shuffle.sample(turns, len(turns)):
                 taken[name].append(_seconds(works[name]))
             for name, steps in taken.items():

@@ -79,6 +79,21 @@ def test_intervals_contain_the_ratio_and_rounds_keep_to_the_time(monkeypatch: py
             assert low <= ratio <= high
 
 
+def test_several_processes_measure_one_after_the_other() -> None:
+    ways = ("plain_eager", "additive_by_hand_channels_last")
+    setting = Workload(batch_size=2, image_size=8, compiled=False, ways=ways)
+    seen: list[str] = []
+    result = run_bench([setting], processes=2, rounds=3, minutes=0, growth=False, on_update=seen.append)
+    [network] = result["networks"]
+    assert seen == ["resnet8: process 1 of 2", "resnet8: process 2 of 2"]
+    assert network["processes"] == 2
+    assert network["rounds"] == 4  # two in each, for there is no time for a third
+    [of_processes] = network["ratios_by_process"].values()
+    assert network["ratios"]["additive_by_hand_over_plain"] == pytest.approx(sum(of_processes) / 2)
+    assert network["intervals"]["additive_by_hand_over_plain"] is None  # for which two are too few
+    assert network["memory_ratios"]["additive_by_hand_over_plain"] > 0.9
+
+
 def test_scoring_does_not_grow_with_the_number_of_shadow_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resperturb.paper.bench.GROWTH", {"shadows": GROWTH["shadows"]})
     tables = growth_tables(Workload(), lambda message: None)

@@ -11,7 +11,8 @@ from resperturb.cli.output import JsonOption, emit
 HELP = """
 Measure what privacy costs: time and memory of a step, beside a plain PyTorch loop written by hand.
 
-Compiles a dozen networks first and takes ten minutes in all; nothing else should run meanwhile.
+Several processes measure one after the other, each after compiling a dozen networks. That takes ten minutes in all;
+nothing else should run meanwhile.
 
 Example: `resperturb bench --model resnet8 --figure docs/images/speed`
 """
@@ -27,8 +28,12 @@ def bench(
     larger: Annotated[str, typer.Option(help="A second, larger network; 'none' for none.")] = "resnet20",
     batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
     image_size: Annotated[int, typer.Option(min=1, help="Pixels a side.")] = 32,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that measure a network, one after the other; below 6, no intervals.")
+    ] = 6,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds at most, of about a quarter of a second for each way.")
+        int,
+        typer.Option(min=1, help="Rounds at most in a process, of about a quarter of a second for each way."),
     ] = 60,
     minutes: Annotated[
         float, typer.Option(min=0, help="How long it may take; rounds are left out to keep to it.")
@@ -36,7 +41,9 @@ def bench(
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads; one for each core.")] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A rough look: nothing compiled, 3 rounds, one network. Not to be quoted."),
+        typer.Option(
+            "--quick", help="A rough look: nothing compiled, one process, 3 rounds, one network. Not to be quoted."
+        ),
     ] = False,
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure the memory too.")] = True,
     growth: Annotated[
@@ -71,6 +78,7 @@ def bench(
     with Console(stderr=True).status("Starting") as status:
         result = run_bench(
             settings,
+            processes=1 if quick else processes,
             rounds=3 if quick else rounds,
             minutes=minutes,
             memory=memory,
