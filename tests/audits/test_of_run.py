@@ -188,6 +188,21 @@ def test_without_canaries_its_recipe_is_audited_on_halves_and_that_is_said(
     assert read_audit(run.path).to_dict() == found.to_dict()
 
 
+def test_the_model_of_its_recipe_is_trained_beside_the_shadow_models(tmp_path: Path) -> None:
+    run = train(tiny_config(data={"limit": 120, "part": "all"}, epochs=15, batch_size=10), runs=tmp_path)
+    stages: list[tuple[str, int, int]] = []
+    found = audit_run(run, shadows=4, draws=(1,), jobs=1, on_stage=lambda *stage: stages.append(stage))
+    assert [stage for stage in stages if stage[0].startswith("training")] == [
+        ("training shadow models", done, 5) for done in range(6)
+    ]
+    assert found.shadows.count == 4
+    half = run.config.data.model_copy(update={"part": "half", "subset_seed": 0})
+    models = [open_run(path.parent) for path in shadow_folder(run).glob("*/config.json")]
+    [attacked] = [one for one in models if one.config.data == half]
+    assert found.model.records == attacked.result.records
+    assert found.model.test_accuracy == attacked.result.test_accuracy
+
+
 def test_what_cannot_be_audited_is_refused(audited: tuple[Run, AuditResult], tmp_path: Path) -> None:
     run, _ = audited
     shadow = run.config.model_copy(update={"data": run.config.data.model_copy(update={"part": "shadow_train"})})

@@ -11,9 +11,9 @@ from resperturb.audits.assess import Settings, assess, check_shadow_count
 from resperturb.audits.candidates import CandidateImages, candidate_images
 from resperturb.audits.result import AttackResult, AuditResult, Model
 from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
-from resperturb.audits.shadows import learned_draws, shadow_configs, train_shadows
+from resperturb.audits.shadows import configs_of_audit, learned_draws, train_models
 from resperturb.data.canaries import Bools
-from resperturb.engine import Engine, local_engine, train_many
+from resperturb.engine import Engine, local_engine
 from resperturb.engine.fanout import unfinished
 from resperturb.errors import UsageError
 from resperturb.progress import duration
@@ -67,22 +67,19 @@ def audit_run(
     _ = target.result  # unfinished runs are refused here
     if target.config.data.part == "shadow_train":
         raise UsageError(f"{target.path} is a shadow of the paper's attack; audit a run of the part target_train.")
-    caveats: list[str] = []
-    attacked = target
     recipe = target.config.data.part == "all" and target.config.data.canaries is None
-    _announce(target, shadows, recipe)
-    if recipe:
-        attacked = _stand_in(target, jobs, engine, on_stage)
-        caveats.append(RECIPE)
-    queried = candidate_images(attacked.config.data)
-    queries = queries_of(attacked.config, settings.draws)
+    config = _half(target.config) if recipe else target.config
+    caveats = [RECIPE] if recipe else []
+    _announce(target, config, shadows)
+    queried = candidate_images(config.data)
+    queries = queries_of(config, settings.draws)
     learned: list[AttackResult] = []
 
     def tell(done: int, count: int) -> None:
         if count:
-            on_stage("training shadow models", done, count)
+            on_stage("training shadow models" if shadows else "training a model of the same recipe", done, count)
 
-    trained = train_shadows(attacked, shadows, queries, settings.draws, jobs, tell, engine)
+    attacked, trained = train_models(target, config, shadows, queries, settings.draws, jobs, tell, engine)
     if shadows:
         learned, failures = _learned(attacked, settings, on_stage)
         caveats += failures
@@ -136,11 +133,10 @@ def _half(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"part": "half", "subset_seed": 0})})
 
 
-def _announce(target: Run, shadows: int, recipe: bool) -> None:
+def _announce(target: Run, attacked: TrainConfig, shadows: int) -> None:
     """Say what will be trained, and how long that takes if it takes as long as the run did."""
-    attacked = _half(target.config) if recipe else target.config
-    learned = learned_shadow_configs(attacked) if shadows else []
-    configs = [*([attacked] if recipe else []), *shadow_configs(attacked, shadows), *learned]
+    recipe = attacked != target.config
+    configs = configs_of_audit(target.config, attacked, shadows)
     left = unfinished(configs, shadow_folder(target))
     if left:
         # Models of the recipe have half of the run's images, all others as many as the run.
@@ -153,13 +149,6 @@ def _announce(target: Run, shadows: int, recipe: bool) -> None:
             duration(seconds),
             duration(target.result.seconds),
         )
-
-
-def _stand_in(target: Run, jobs: int | None, engine: Engine, on_stage: OnStage) -> Run:
-    """Train a model of the same recipe on the half of the images that coins choose."""
-    on_stage("training a model of the same recipe", 0, 1)
-    [run] = train_many([_half(target.config)], shadow_folder(target), jobs, engine=engine)
-    return run
 
 
 def _shadow_answers(

@@ -1,4 +1,4 @@
-"""The shadow models of an audit of a run: trained as the target is, noise and all, on subsets that coins decide."""
+"""The models of an audit of a run: trained as the target is, noise and all, on subsets that coins decide."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,20 +85,37 @@ class AskAfterTraining:
         return data.part == "shadow_train" or (data.part, data.subset_seed) == (self.data.part, self.data.subset_seed)
 
 
-def train_shadows(
+def configs_of_audit(target: TrainConfig, attacked: TrainConfig, count: int) -> list[TrainConfig]:
+    """List what is trained for an audit: what is attacked, unless that is the target, and the shadow models.
+
+    Args:
+        target: The configuration of the target.
+        attacked: The target's, or that of a model of its recipe.
+        count: How many shadow models; the two of the paper's attack come on top, unless there are none.
+
+    Returns:
+        The configurations, in this order.
+    """
+    stand_ins = [] if attacked == target else [attacked]
+    return [*stand_ins, *shadow_configs(attacked, count), *(learned_shadow_configs(attacked) if count else [])]
+
+
+def train_models(
     target: Run,
+    attacked: TrainConfig,
     count: int,
     queries: Sequence[Query],
     draws: Sequence[int] = (1,),
     jobs: int | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
     engine: Engine = local_engine,
-) -> list[Run]:
-    """Train the shadow models that are missing beside the target, and ask all of them where the engine has room.
+) -> tuple[Run, list[Run]]:
+    """Train all models of an audit that are missing, side by side, and ask each of them where it was trained.
 
     Args:
-        target: The run under audit, which is asked too.
-        count: How many shadow models; the two of the paper's attack come on top, unless there are none.
+        target: The run under audit.
+        attacked: What is attacked: the target, or a model of its recipe, which is trained with the others.
+        count: How many shadow models, without those of the paper's attack.
         queries: How to ask them.
         draws: The numbers of draws that the audit averages over.
         jobs: Trainings at a time.
@@ -106,10 +123,10 @@ def train_shadows(
         engine: Where to train.
 
     Returns:
-        The shadow models.
+        The attacked model and the shadow models.
     """
-    learned = learned_shadow_configs(target.config) if count else []
-    configs = [*shadow_configs(target.config, count), *learned]
+    configs = configs_of_audit(target.config, attacked, count)
+    learned = learned_shadow_configs(attacked) if count else []
     done = 0
     on_done(done, len(configs))
 
@@ -118,6 +135,8 @@ def train_shadows(
         done += 1
         on_done(done, len(configs))
 
-    after = AskAfterTraining(target.config.data, tuple(queries), tuple(learned_draws(draws)) if learned else ())
-    folder = shadow_folder(target)
-    return train_many(configs, folder, jobs, tell, engine=engine, after=after, trained=[target])[:count]
+    after = AskAfterTraining(attacked.data, tuple(queries), tuple(learned_draws(draws)) if learned else ())
+    trained = [target] if attacked == target.config else []
+    runs = train_many(configs, shadow_folder(target), jobs, tell, engine=engine, after=after, trained=trained)
+    attacked_run, *others = [*trained, *runs]
+    return attacked_run, others[:count]
