@@ -3,9 +3,11 @@
     python benchmarks/audits.py --epochs 25 --save docs/results/audits.json
     python benchmarks/audits.py --epochs 120 --save docs/results/audits.json
 
-An audit with 16 shadow models and the draws 1 and 16 is compared with 17 trainings of that length without noise by
-the same engine; then it is repeated as a command of its own, with everything kept. Processor time stands beside wall
-time: neighbours move it less, and what they took is told. Other settings in the file are kept.
+A run on all of its images is audited, as ``resperturb train`` and ``resperturb audit`` do by default: with 16 shadow
+models and the draws 1 and 16, so that 17 models are trained, each on about half of the images. That is compared with
+17 trainings of that length without noise by the same engine; then it is repeated as a command of its own, with
+everything kept. Processor time stands beside wall time: neighbours move it less, and what they took is told. Other
+settings in the file are kept.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from typing import TypedDict
 
 import torch
 
-from resperturb.audits import audit_run, shadow_configs
+from resperturb.audits import audit_run
 from resperturb.audits.ask import answers_of, queries_of
 from resperturb.audits.candidates import candidate_images
 from resperturb.audits.shadow import shadow_folder
@@ -92,24 +94,33 @@ def _busy_seconds() -> float | None:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def configs(records: int, epochs: int, count: int, **changes: object) -> list[TrainConfig]:
-    """So many trainings on a quarter of the images each."""
-    data = {"spec": "fashion-sample", "limit": 4 * records, "part": "target_train"}
-    return [make_config(data=data, epochs=epochs, seed=1000 + number, **changes) for number in range(count)]
+def data(records: int, part: str, subset_seed: int = 0) -> dict[str, object]:
+    """So many images that a model of the part ``half`` is trained on about ``records``: a tenth is held back."""
+    return {"spec": "fashion-sample", "limit": round(records / 0.45), "part": part, "subset_seed": subset_seed}
+
+
+def without_noise(records: int, epochs: int, count: int) -> list[TrainConfig]:
+    """So many trainings on halves."""
+    numbers = range(count)
+    return [make_config(data=data(records, "half", n), epochs=epochs, seed=1000 + n) for n in numbers]
 
 
 def asking(target: Run) -> Spent:
-    """Ask one shadow model again about all candidates, on one thread as a process of the engine does."""
-    [config] = shadow_configs(target.config, 2)[:1]
-    [shadow] = train_many([config], shadow_folder(target))
-    shutil.rmtree(shadow.path / "signals")
-    queried, queries = candidate_images(target.config.data), queries_of(target.config, DRAWS)
+    """Ask one model of the audit again about all candidates, on one thread as a process of the engine does."""
+    model = models_of(target)[0]
+    shutil.rmtree(model.path / "signals")
+    queried, queries = candidate_images(model.config.data), queries_of(model.config, DRAWS)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return timed("asking", lambda: answers_of(shadow, queried, queries))
+        return timed("asking", lambda: answers_of(model, queried, queries))
     finally:
         torch.set_num_threads(threads)
+
+
+def models_of(target: Run) -> list[Run]:
+    """Open the models that were trained for an audit."""
+    return [open_run(path.parent) for path in sorted(shadow_folder(target).glob("*/config.json"))]
 
 
 def steps_of(runs: list[Run]) -> float:
@@ -121,14 +132,15 @@ def measure(records: int, epochs: int, shadows: int, jobs: int) -> dict[str, obj
     """Time the trainings, the audit, and the audit again."""
     with tempfile.TemporaryDirectory() as folder:
         trained: list[Run] = []
-        without_noise = configs(records, epochs, shadows + 1)
-        plain = timed("trainings", lambda: trained.extend(train_many(without_noise, Path(folder) / "plain", jobs)))
-        [config] = configs(records, epochs, 1, perturbation={"name": "additive", "gamma": 0.5})
+        configs = without_noise(records, epochs, shadows + 1)
+        plain = timed("trainings", lambda: trained.extend(train_many(configs, Path(folder) / "plain", jobs)))
+        noise = {"name": "additive", "gamma": 0.5}
+        config = make_config(data=data(records, "all"), epochs=epochs, seed=0, perturbation=noise)
         target = train(config, runs=Path(folder) / "noisy")
         stages = Stages()
         audit = timed("audit", lambda: audit_run(target, shadows=shadows, draws=DRAWS, jobs=jobs, on_stage=stages))
         parts = stages.end()
-        own = [open_run(path.parent) for path in sorted(shadow_folder(target).glob("*/config.json"))]
+        own = models_of(target)
         command = [sys.executable, "-m", "resperturb", "audit", str(target.path), "--json"]
         command += ["--shadows", str(shadows), "--draws", ",".join(map(str, DRAWS)), "--jobs", str(jobs)]
         repeated = timed("repeated", lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))

@@ -55,6 +55,8 @@ CLASSES = 10
 # In a round every way takes about so long: many short rounds give a narrower interval than few long ones.
 SECONDS_A_ROUND = 0.25
 FEWEST_STEPS, MOST_STEPS = 1, 4
+# Steps before any is timed: the first ones compile, and ask the system for memory.
+WARM_UP = 3
 # Fewer do not give an interval of 95% for a median: of rounds in a single process, or else of processes.
 FEWEST_FOR_AN_INTERVAL = 6
 # Of several processes each takes so many rounds at least.
@@ -507,8 +509,8 @@ def measure(
         for name in ways_of(setting):
             on_update(f"{setting.model}: preparing {WAYS[name][0]}")
             works[name] = WAYS[name][1](setting)
-            works[name].step()
-            works[name].step()
+            for _ in range(WARM_UP):
+                works[name].step()
         peaks = {name: peak_memory(work) for name, work in works.items()} if memory else {}
         turns = [name for name, work in works.items() for _ in range(steps_a_round(_seconds(work).wall))]
         times: Times = {name: [] for name in works}

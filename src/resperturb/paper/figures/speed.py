@@ -23,9 +23,10 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
         panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for axes, network in zip(panels, networks, strict=True):
             plain = network["milliseconds"][network["plain"]]
-            values = [network["milliseconds"][name] / plain for name in names]
+            # A way that a network was not measured in has no bar.
+            values = [network["milliseconds"].get(name, 0.0) / plain for name in names]
             bars = axes.barh([_label(name) for name in names], values, color=[_colour(name) for name in names])
-            axes.bar_label(bars, [f" {value:.2f}" for value in values], fontsize=7.5)
+            axes.bar_label(bars, [f" {value:.2f}" if value else "" for value in values], fontsize=7.5)
             axes.axvline(1, color=GREY, linestyle=":", zorder=0)
             axes.grid(axis="y", visible=False)
             axes.set_xlim(0, 1.15 * max(values))
