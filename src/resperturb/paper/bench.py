@@ -56,7 +56,7 @@ CLASSES = 10
 SECONDS_A_ROUND = 0.25
 FEWEST_STEPS, MOST_STEPS = 1, 4
 # Steps before any is timed: the first ones compile, and ask the system for memory.
-WARM_UP = 3
+WARM_UP = 2
 # Fewer do not give an interval of 95% for a median: of rounds in a single process, or else of processes.
 FEWEST_FOR_AN_INTERVAL = 6
 # Of several processes each takes so many rounds at least.
@@ -279,21 +279,21 @@ _MULTIPLICATIVE = {"perturbation": Multiplicative(0.5)}
 WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
     "plain_eager": ("by hand", lambda s: _plain(s, "eager")),
     "plain_channels_last": ("by hand, channels last", lambda s: _plain(s, "channels_last")),
-    "plain_compiled": ("by hand, and compiled", lambda s: _plain(s, "compiled")),
+    "plain_compiled": ("by hand, compiled", lambda s: _plain(s, "compiled")),
     "additive_by_hand_channels_last": (
-        "by hand, channels last, additive",
+        "additive by hand",
         lambda s: _plain(s, "channels_last", Additive(0.5)),
     ),
     "additive_by_hand_compiled": (
-        "by hand, and compiled, additive",
+        "additive by hand, compiled",
         lambda s: _plain(s, "compiled", Additive(0.5)),
     ),
     "multiplicative_by_hand_channels_last": (
-        "by hand, channels last, multiplicative",
+        "multiplicative by hand",
         lambda s: _plain(s, "channels_last", Multiplicative(0.5)),
     ),
     "multiplicative_by_hand_compiled": (
-        "by hand, and compiled, multiplicative",
+        "multiplicative by hand, compiled",
         lambda s: _plain(s, "compiled", Multiplicative(0.5)),
     ),
     "trainer": ("resperturb, no noise", lambda s: _trainer(s)),
@@ -308,7 +308,7 @@ WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
         lambda s: _plain_prediction(s, "channels_last"),
     ),
     "prediction_plain_compiled": (
-        "prediction by hand, and compiled",
+        "prediction by hand, compiled",
         lambda s: _plain_prediction(s, "compiled"),
     ),
     "prediction_trainer": ("prediction, no noise", lambda s: _prediction(s)),
