@@ -72,7 +72,7 @@ namespace {
 constexpr int PAIRS = 512, TILE = 2 * PAIRS, ROUNDS = 10;
 constexpr int WIDTH = sizeof(Block) / 16, AT_ONCE = 16, BLOCKS = AT_ONCE / WIDTH;
 // A tile is encrypted in 16 steps and transformed in 16: with each of the former one of the 64 lines of the next tile is
-// fetched, with each of the latter three, for they take twice as long.
+// fetched, with each of the latter, which take longer, three.
 constexpr int LINE = 16, PART = PAIRS / 16, LINES_A_PART = 3;
 // Below this the 31 bits of a radius are too few: 64 more are drawn. That happens to one pair in 2^24.
 constexpr uint32_t RARE = 1u << 8;

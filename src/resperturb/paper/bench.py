@@ -1,13 +1,13 @@
 """What privacy costs in time and memory: every way to train, on one network and one machine, side by side.
 
 The ways take turns, step by step, so that whatever else the machine does falls on all of them alike. A ratio is the
-median, over rounds, of the ratio within a round. How memory is laid out stays the same as long as a process lives
-and moves its ratios by a few hundredths, so several processes measure one after the other: the median over them is
-given, with an interval that covers the true median 95 times of 100. Only ratios mean anything elsewhere. Time is
-taken by the clock on the wall and by that of the processor, which neighbours move less. *Plain* is a loop that a
-person writes by hand, in the fastest of three ways: as it is, with the channels last, or compiled as well. Memory is
-the peak of the tensors that are alive at once. Freed memory is kept and comes in huge pages, for all ways alike:
-otherwise page faults, which depend on what ran before, move steps by a tenth.
+median, over rounds, of the ratio within a round. Processes differ by more than rounds of one do, so several of them
+measure one after the other: the median over them is given, with an interval that covers the true median 95 times of
+100. Only ratios mean anything elsewhere. Time is taken by the clock on the wall and by that of the processor, which
+neighbours move less. *Plain* is a loop that a person writes by hand, in the fastest of three ways: as it is, with
+the channels last, or compiled as well. Memory is the peak of the tensors that are alive at once. Freed memory is
+kept and comes in huge pages, for all ways alike: otherwise page faults, which depend on what ran before, move steps
+by a tenth.
 """
 
 import itertools

@@ -19,7 +19,7 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
     with paper_style():
         figure = Figure(figsize=(PAGE, 0.9 + 0.26 * len(names)))
         layout: Any = figure.get_layout_engine()
-        layout.set(w_pad=0.08)  # letters are wider where it is saved
+        layout.set(w_pad=0.16)  # letters are wider where it is saved
         panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for axes, network in zip(panels, networks, strict=True):
             plain = network["milliseconds"][network["plain"]]
