@@ -440,7 +440,7 @@ def _measure_network(
 def _in_a_new_process(setting: Workload, rounds: int, seconds: float, memory: bool) -> tuple[Times, dict[str, int]]:
     start = time.perf_counter()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _quietly) as pool:
-        pool.submit(keep_freed_memory).result()  # the process has started, which is no part of its time
+        pool.submit(keep_freed_memory).result()  # to start takes some of its time
         left = seconds - (time.perf_counter() - start)
         return pool.submit(measure, setting, rounds, FEWEST_ROUNDS, left, memory).result()
 
