@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from resperturb.auditing import Bonferroni, bayesian, clopper_pearson, gdp, one_run, one_run_fdp
+from resperturb.bounds import Bonferroni, bayesian, clopper_pearson, gdp, one_run, one_run_fdp
 from resperturb.privacy.gaussian import epsilon_for_delta
 
 DELTA, ALPHA = 1e-5, 0.05

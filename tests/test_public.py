@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "src"
-PACKAGES = ("audits", "auditing", "data", "engine", "models", "perturbation", "privacy", "report", "training")
+PACKAGES = ("audits", "bounds", "data", "engine", "models", "perturbation", "privacy", "report", "training")
 
 
 def exports(package: str) -> set[str]:
@@ -34,7 +34,7 @@ FUNCTIONS = dict(public_functions())
 
 
 def test_they_are_found() -> None:
-    assert {"auditing.gdp", "audits.audit", "perturbation.perturb", "training.train"} <= FUNCTIONS.keys()
+    assert {"bounds.gdp", "audits.audit", "perturbation.perturb", "training.train"} <= FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

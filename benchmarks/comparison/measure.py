@@ -126,7 +126,7 @@ def measure(name: str, python: str, folder: Path) -> None:
 
 def collect(folder: Path) -> dict[str, Any]:
     """Put together what was measured and said, with metrics from the scores by one definition for all."""
-    from resperturb.auditing.attack_metrics import attack_metrics
+    from resperturb.bounds.attack_metrics import attack_metrics
 
     tools: dict[str, Any] = {}
     for name, script in SCRIPTS.items():

@@ -41,7 +41,7 @@ def privacy_meter() -> Bounds:
 
 def resperturb() -> Bounds:
     """What an audit of this library bounds one attack by."""
-    from resperturb.auditing import one_run, one_run_fdp
+    from resperturb.bounds import one_run, one_run_fdp
 
     return {
         "one_run": lambda ins, outs: one_run(ins, outs, delta=DELTA, confidence=1 - ALPHA).epsilon,

@@ -8,8 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from resperturb import attacks, auditing, audits, data, engine, models, privacy, report, training
-    from resperturb.audits import AuditResult, audit, audit_predictions
+    from resperturb import attacks, audits, bounds, data, engine, models, privacy, report, training
+    from resperturb.audits import audit, audit_predictions
+    from resperturb.bounds import AuditResult
     from resperturb.perturbation import (
         Additive,
         Multiplicative,
@@ -29,8 +30,8 @@ try:
 except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "unknown"
 
-_SUBPACKAGES = ("attacks", "auditing", "audits", "data", "engine", "models", "privacy", "report", "training")
-_OF_AUDITS = ("AuditResult", "audit", "audit_predictions")  # all other names are of resperturb.perturbation
+_SUBPACKAGES = ("attacks", "audits", "bounds", "data", "engine", "models", "privacy", "report", "training")
+_ROOMS = {"AuditResult": "bounds", "audit": "audits", "audit_predictions": "audits"}  # all others: perturbation
 
 __all__ = [
     "Additive",
@@ -41,8 +42,8 @@ __all__ = [
     "attacks",
     "audit",
     "audit_predictions",
-    "auditing",
     "audits",
+    "bounds",
     "data",
     "engine",
     "junctions",
@@ -67,9 +68,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module 'resperturb' has no attribute {name!r}")
         if name in _SUBPACKAGES:
             return importlib.import_module(f"resperturb.{name}")
-        return getattr(
-            importlib.import_module(f"resperturb.{'audits' if name in _OF_AUDITS else 'perturbation'}"), name
-        )
+        return getattr(importlib.import_module(f"resperturb.{_ROOMS.get(name, 'perturbation')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from scipy.stats import invgamma, norm
 from resperturb.attacks.bavaria import Prior, _log_predictive, bavaria, fit_prior
 from resperturb.attacks.lira import lira_online
 from resperturb.attacks.moments import Moments
-from resperturb.auditing.metrics import auc
+from resperturb.bounds.metrics import auc
 from resperturb.errors import UsageError
 
 

@@ -7,7 +7,7 @@ from resperturb.attacks.catalogue import attacks_on, views
 from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
 from resperturb.attacks.registry import ATTACKS
 from resperturb.attacks.signals import Query, Signals, View
-from resperturb.auditing.metrics import auc
+from resperturb.bounds.metrics import auc
 
 ROWS, POPULATION, DRAWS = 600, 200, 4
 QUERIES = [Query("noise on", (1, DRAWS)), Query("noise off"), Query("networks apart", (2,)), Query("augmented", (3,))]

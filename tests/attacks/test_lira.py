@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal, norm
 
 from resperturb.attacks.lira import lira_offline, lira_online, separation
 from resperturb.attacks.moments import Moments
-from resperturb.auditing.metrics import auc
+from resperturb.bounds.metrics import auc
 from resperturb.errors import UsageError
 
 ROWS = 40

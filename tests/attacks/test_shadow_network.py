@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from resperturb.attacks import shadow_network as network
-from resperturb.auditing.metrics import auc
+from resperturb.bounds.metrics import auc
 from resperturb.errors import ResperturbError
 
 

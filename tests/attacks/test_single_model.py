@@ -12,7 +12,7 @@ from resperturb.attacks.moments import Extremes, Moments, trimmed
 from resperturb.attacks.quantile import quantile_scores
 from resperturb.attacks.rmia import tuned_a
 from resperturb.attacks.trajectory import loss_trace_iqr
-from resperturb.auditing.metrics import auc, balanced_accuracy
+from resperturb.bounds.metrics import auc, balanced_accuracy
 from resperturb.errors import UsageError
 
 

@@ -12,7 +12,7 @@ from resperturb.audits.ask import answers_of
 from resperturb.audits.candidates import CandidateImages, candidate_images
 from resperturb.errors import ResperturbError
 from resperturb.perturbation import noise_off
-from resperturb.training.bound import write_bound_arrays
+from resperturb.sealed import write_bound_arrays
 from resperturb.training.loop import train
 from resperturb.training.predict import predict
 from resperturb.training.run import Run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from resperturb.audits.candidates import candidate_images
-from resperturb.audits.result import RECORD
+from resperturb.bounds.audit_result import RECORD
 from resperturb.training.config import CanaryConfig, DataConfig
 from resperturb.training.inputs import load_inputs, out_indices
 

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from resperturb.attacks.registry import ATTACKS
-from resperturb.auditing.metrics import auc
-from resperturb.audits import AttackResult, AuditResult, audit_run, kept_attacks, read_audit
+from resperturb.audits import audit_run, kept_attacks, read_audit
 from resperturb.audits.ask import queries_of
 from resperturb.audits.candidates import candidate_images
+from resperturb.audits.result import save_audit
 from resperturb.audits.shadow import shadow_folder
 from resperturb.audits.shadows import shadow_configs
+from resperturb.bounds import AttackResult, AuditResult
+from resperturb.bounds.metrics import auc
 from resperturb.engine.task import Task, Tell, collected
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.perturbation import Additive
@@ -126,7 +128,7 @@ def test_an_attack_network_that_does_not_learn_is_told_of_and_the_rest_stands(
     }
     assert sum("did not learn" in caveat for caveat in found.caveats) == 4
     assert not any("did not learn" in caveat for caveat in whole.caveats)
-    whole.save(run.path)
+    save_audit(whole, run.path)
 
 
 def test_every_candidate_is_in_half_of_the_shadows(audited: tuple[Run, AuditResult]) -> None:
@@ -252,13 +254,13 @@ def test_a_guarantee_that_an_attack_contradicts_is_refuted(
     small = dataclasses.replace(whole.guarantee, epsilon=1e-3, assumptions=())
     monkeypatch.setattr("resperturb.training.run.Run.guarantee", lambda run, delta: small)
     monkeypatch.setattr(
-        "resperturb.audits.assess.Design.bound",
+        "resperturb.audits.assess.Comparison.bound",
         lambda design, scores, attack: dataclasses.replace(design.nothing(""), epsilon=1.0, unmet=()),
     )
     found = audit_run(run, **SETTINGS)
     assert found.verdict == "refuted"
     assert "in at most 5% of audits" in found.verdict_sentence
-    whole.save(run.path)
+    save_audit(whole, run.path)
 
 
 def test_the_models_are_asked_where_the_engine_works_and_only_the_answers_come_back(

@@ -18,9 +18,10 @@ import torch
 from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.audits import AuditResult, audit, audit_predictions, read_audit
+from resperturb.audits import audit, audit_predictions, read_audit
 from resperturb.audits.answers import ask
 from resperturb.audits.source import source_digest
+from resperturb.bounds import AuditResult
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import held
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resperturb.auditing.attack_metrics import attack_metrics
-from resperturb.auditing.metrics import auc, roc_points
 from resperturb.audits import shadow
 from resperturb.audits.ask import query_seed
-from resperturb.audits.result import AttackResult, AttackScores, KeptAttack, keep_attack, kept_attacks
+from resperturb.audits.result import KeptAttack, keep_attack, kept_attacks
+from resperturb.bounds.attack_metrics import attack_metrics
+from resperturb.bounds.audit_result import AttackResult, AttackScores
+from resperturb.bounds.metrics import auc, roc_points
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run

@@ -132,7 +132,7 @@ def test_a_claim_for_sampled_batches_is_refuted_if_every_batch_is_full() -> None
 
 def test_true_claims_are_refuted_no_more_often_than_stated() -> None:
     # The score of the audit is Gaussian to first order; what is random is the noise alone.
-    from resperturb.auditing import gdp
+    from resperturb.bounds import gdp
 
     rng, mu = np.random.default_rng(0), math.sqrt(STEPS) / NOISE
     refuted = sum(gdp(rng.normal(mu, 1, 60), rng.normal(0, 1, 60), delta=DELTA).epsilon > PROVEN for _ in range(200))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from resperturb.auditing import audit_scores
+from resperturb.bounds import audit_scores
 from resperturb.cli import app
 
 RNG = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from resperturb.cli import main
 from resperturb.errors import ResperturbError
 from resperturb.files import SEAL, sealed
 from resperturb.report.policy import default_text
-from resperturb.training.bound import write_bound_arrays
+from resperturb.sealed import write_bound_arrays
 from resperturb.training.run import Run, open_run
 
 FUZZ = settings(

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from resperturb.audits import AuditResult, audit_predictions
+from resperturb.audits import audit_predictions
+from resperturb.audits.result import save_audit
+from resperturb.bounds import AuditResult
 from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.privacy import nothing_proven
@@ -160,7 +162,7 @@ def test_the_exit_code_is_the_decision(tmp_path: Path) -> None:
     wanted = tmp_path / "policy.yaml"
     wanted.write_text("limits: {auc: 0.6}")
     for leak, code in ((3.0, 1), (0.0, 0)):
-        audited(0, leak=leak, rows=2000).save(tmp_path)
+        save_audit(audited(0, leak=leak, rows=2000), tmp_path)
         done = CliRunner().invoke(app, ["gate", str(tmp_path), "--policy", str(wanted), "--json"])
         assert done.exit_code == code
         found = json.loads(done.stdout)

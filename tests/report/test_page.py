@@ -102,7 +102,7 @@ def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -
 
     import numpy as np
 
-    from resperturb.audits import AttackScores
+    from resperturb.bounds import AttackScores
     from resperturb.report.score_charts import _scaled
 
     rng = np.random.default_rng(0)
@@ -135,9 +135,8 @@ def test_a_tied_rate_is_no_number_anywhere_and_an_attack_without_ties_goes_first
 ) -> None:
     import numpy as np
 
-    from resperturb.auditing import attack_metrics
-    from resperturb.audits import AttackResult, AttackScores
     from resperturb.audits.result import keep_attack
+    from resperturb.bounds import AttackResult, AttackScores, attack_metrics
     from resperturb.report.score_charts import low_false_positives
 
     run = copied(attacked_run, tmp_path)
@@ -191,7 +190,7 @@ def test_canaries_are_in_the_verdict(runs: list[ReportedModel]) -> None:
 def test_another_number_of_shadows_is_not_attacked_alike_and_has_no_frontier(
     audited_run: Run, tmp_path: Path
 ) -> None:
-    from resperturb.audits.result import Shadows
+    from resperturb.bounds.audit_result import Shadows
     from resperturb.report.leak_charts import leak_against_accuracy
     from resperturb.report.wording import headline, unequal
 
@@ -276,9 +275,8 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
     """Scores that know nothing of membership, many times over: the best of them looks like a leak, and is none."""
     import numpy as np
 
-    from resperturb.auditing import attack_metrics
-    from resperturb.audits import AttackResult, AttackScores
     from resperturb.audits.result import keep_attack
+    from resperturb.bounds import AttackResult, AttackScores, attack_metrics
 
     rng = np.random.default_rng(0)
     run = copied(attacked_run, tmp_path)
@@ -426,7 +424,7 @@ def test_a_new_audit_replaces_an_old_one_with_its_attacks(
     noisy_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     from resperturb.audits import audit_run
-    from resperturb.audits.result import Shadows
+    from resperturb.bounds.audit_result import Shadows
 
     run = copied(noisy_run, tmp_path)
     old = read_audit(run.path)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.sealed import write_bound_json
 from resperturb.training import verify
-from resperturb.training.bound import write_bound_json
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
 from resperturb.training.verify import IntegrityCheck, sign_run, verify_run

@@ -16,7 +16,7 @@ from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.moments import Moments
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import Floats, View
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 from resperturb.errors import UsageError
 
 BRANNVALL = "Brannvall 2026 (arXiv:2603.11799)"

@@ -3,7 +3,7 @@
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import View
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 
 SALEM = "Salem et al. 2018 (arXiv:1806.01246)"
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import View
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 
 CHOQUETTE = "Choquette-Choo et al. 2021 (arXiv:2007.14321)"
 

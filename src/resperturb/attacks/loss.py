@@ -3,7 +3,7 @@
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import View, log_sigmoid
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 
 YEOM = "Yeom et al. 2018 (arXiv:1709.01604)"
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resperturb.attacks.evidence import ENTROPY_EDGES, Evidence
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import Floats, View
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 
 SONG = "Song and Mittal 2021 (arXiv:2003.10595)"
 

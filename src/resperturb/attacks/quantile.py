@@ -11,7 +11,7 @@ import numpy as np
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import Floats, View
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 from resperturb.errors import UsageError
 
 BERTRAN = "Bertran et al. 2023 (arXiv:2307.03694)"

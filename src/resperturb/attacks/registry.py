@@ -6,7 +6,7 @@ from typing import Literal
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.signals import Combination, View
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 from resperturb.registry import Registry
 
 Score = Callable[[Evidence, View], Scores]

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.auditing.metrics import auc
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.metrics import auc
+from resperturb.bounds.scores import Scores
 from resperturb.errors import ResperturbError
 
 REFERENCE = "Salem et al. 2018 (arXiv:1806.01246), adversary 1"

@@ -8,7 +8,7 @@ seeing it: its loss stays high for long and ends low, so the spread of its losse
 import numpy as np
 from numpy.typing import ArrayLike
 
-from resperturb.auditing.scores import Scores
+from resperturb.bounds.scores import Scores
 from resperturb.errors import UsageError
 
 POLLOCK = "Pollock et al. 2024 (arXiv:2411.05743)"

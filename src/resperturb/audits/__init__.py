@@ -4,29 +4,13 @@ from resperturb.attacks.shadow_network import LEARNING_RATES, AttackFailedError
 from resperturb.audits.of_predictions import audit_predictions
 from resperturb.audits.of_run import audit_run
 from resperturb.audits.of_training import audit
-from resperturb.audits.result import (
-    CANARIES,
-    GROUP,
-    RECORD,
-    AttackResult,
-    AttackScores,
-    AuditResult,
-    KeptAttack,
-    kept_attacks,
-    read_audit,
-)
+from resperturb.audits.result import KeptAttack, kept_attacks, read_audit
 from resperturb.audits.shadow import learned_shadow_configs, run_shadow_attack, shadow_attack, shadow_config
 from resperturb.audits.shadows import shadow_configs
 
 __all__ = [
-    "CANARIES",
-    "GROUP",
     "LEARNING_RATES",
-    "RECORD",
     "AttackFailedError",
-    "AttackResult",
-    "AttackScores",
-    "AuditResult",
     "KeptAttack",
     "audit",
     "audit_predictions",

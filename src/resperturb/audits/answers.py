@@ -15,7 +15,7 @@ from resperturb.data.splits import Indices
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.ensemble import Ensemble
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
-from resperturb.training.bound import read_bound_arrays, write_bound_arrays
+from resperturb.sealed import read_bound_arrays, write_bound_arrays
 
 Predict = Callable[[Indices], Any]
 Loader = Callable[[Indices], Iterable[Any]]

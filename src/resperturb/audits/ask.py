@@ -18,7 +18,7 @@ from resperturb.errors import ResperturbError
 from resperturb.models.ensemble import Ensemble
 from resperturb.noise import derive_key
 from resperturb.perturbation import noise_off
-from resperturb.training.bound import Array, read_bound_arrays, write_bound_arrays
+from resperturb.sealed import Array, read_bound_arrays, write_bound_arrays
 from resperturb.training.config import TrainConfig
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import Run

@@ -12,11 +12,9 @@ from resperturb.attacks.catalogue import PlannedAttack, attacks_on, views
 from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
 from resperturb.attacks.signals import Query
-from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
-from resperturb.auditing.result import LowerBound
-from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.bounds import Design, Neighbours, per_group
-from resperturb.audits.result import (
+from resperturb.audits.result import keep_attack
+from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
+from resperturb.bounds.audit_result import (
     CANARIES,
     GROUP,
     RECORD,
@@ -26,8 +24,10 @@ from resperturb.audits.result import (
     Model,
     MostExposed,
     Shadows,
-    keep_attack,
 )
+from resperturb.bounds.comparison import Comparison, Neighbours, per_group
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import Scores, check_probability
 from resperturb.data.canaries import Bools
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy import Guarantee, nothing_proven
@@ -99,7 +99,7 @@ class Candidates:
             found[CANARIES] = self.kinds != RECORD
         return found
 
-    def design(self, settings: Settings, attacks: int, wanted: Neighbours | None) -> Design:
+    def design(self, settings: Settings, attacks: int, wanted: Neighbours | None) -> Comparison:
         """Say how epsilon is bounded: by the canaries where there are any, for the wanted neighbours if possible.
 
         Fair coins can also be read as a cut at random; a cut cannot be read as coins.
@@ -109,7 +109,7 @@ class Candidates:
         neighbours: Neighbours = "add_remove" if has_canaries else self.neighbours
         if wanted == "swap":
             neighbours = "swap"
-        return Design(
+        return Comparison(
             neighbours=neighbours,
             chosen=canaries if has_canaries else ~canaries,
             members=self.members,
@@ -235,7 +235,7 @@ def check_learned(target: float, shadow: float, rows: int, candidates: Candidate
 
 
 def _attacked(
-    attack: PlannedAttack, evidence: Evidence, candidates: Candidates, settings: Settings, design: Design
+    attack: PlannedAttack, evidence: Evidence, candidates: Candidates, settings: Settings, design: Comparison
 ) -> tuple[AttackResult, Scores]:
     scores = attack.published.score(evidence, attack.view)
     metrics: dict[str, AttackMetrics] = {}
@@ -315,7 +315,7 @@ def _described(accuracies: Sequence[float]) -> Shadows:
     return Shadows(len(accuracies), min(accuracies), float(np.mean(accuracies)), max(accuracies))
 
 
-def _tested(guarantee: Guarantee, design: Design) -> Guarantee:
+def _tested(guarantee: Guarantee, design: Comparison) -> Guarantee:
     """What is proven for the neighbours and the unit that the lower bound is about."""
     if guarantee.claimed_epsilon == float("inf"):
         return guarantee

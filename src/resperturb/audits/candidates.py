@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from resperturb.audits.assess import Candidates
-from resperturb.audits.result import RECORD
+from resperturb.bounds.audit_result import RECORD
 from resperturb.data.canaries import Bools, Names, concatenated
 from resperturb.data.images import ImageSet
 from resperturb.data.splits import Indices

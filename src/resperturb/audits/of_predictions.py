@@ -15,10 +15,11 @@ from resperturb.attacks.signals import Query, signals_of
 from resperturb.audits.answers import LEAST_PROBABILITY, check_probabilities
 from resperturb.audits.assess import Candidates, Settings, assess, check_shadow_count, share_correct
 from resperturb.audits.of_training import Plan, check_columns, check_labels, claimed, digest_of
-from resperturb.audits.result import AuditResult, Model
+from resperturb.audits.result import save_audit
+from resperturb.bounds.audit_result import AuditResult, Model
+from resperturb.environment import environment
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
-from resperturb.training.run import environment
 
 
 def audit_predictions(
@@ -138,7 +139,7 @@ def audit_predictions(
             folder=folder,
         )
         if folder is not None:
-            found.save(folder)
+            save_audit(found, folder)
         return found
 
 

@@ -9,16 +9,18 @@ from resperturb.attacks.signals import Query
 from resperturb.audits.ask import answers_of, queries_of
 from resperturb.audits.assess import Settings, assess, check_shadow_count
 from resperturb.audits.candidates import CandidateImages, candidate_images
-from resperturb.audits.result import AttackResult, AuditResult, Model
+from resperturb.audits.result import save_audit
 from resperturb.audits.shadow import AttackFailedError, learned_shadow_configs, run_shadow_attack, shadow_folder
 from resperturb.audits.shadows import configs_of_audit, learned_draws, train_models
+from resperturb.bounds.audit_result import AttackResult, AuditResult, Model
 from resperturb.data.canaries import Bools
 from resperturb.engine import Engine, local_engine
 from resperturb.engine.fanout import unfinished
+from resperturb.environment import environment
 from resperturb.errors import UsageError
 from resperturb.progress import duration
 from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run, environment
+from resperturb.training.run import Run
 
 _logger = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ def audit_run(
         folder=target.path,
         on_attack=lambda done, count: on_stage("scoring", done, count),
     )
-    found.save(target.path)
+    save_audit(found, target.path)
     return found
 
 

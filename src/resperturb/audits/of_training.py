@@ -19,16 +19,17 @@ from resperturb.attacks.signals import Query
 from resperturb.audits.answers import Trained, ask, read_answers, save_answers
 from resperturb.audits.assess import Candidates, Settings, assess, check_shadow_count, share_correct
 from resperturb.audits.coins import memberships
-from resperturb.audits.result import RECORD, AuditResult, Model
+from resperturb.audits.result import save_audit
 from resperturb.audits.source import source_digest
+from resperturb.bounds.audit_result import RECORD, AuditResult, Model
 from resperturb.data.canaries import Bools
 from resperturb.data.splits import Indices
 from resperturb.engine import Engine, Task, local_engine
+from resperturb.environment import environment
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import held, read_json, write_json
 from resperturb.privacy import Guarantee, nothing_proven
 from resperturb.progress import Lines, duration
-from resperturb.training.run import environment
 
 TrainFunction = Callable[[Indices, int], Trained]
 
@@ -227,7 +228,7 @@ def audit(
             environment=environment(),
             folder=folder,
         )
-        audited.save(folder)
+        save_audit(audited, folder)
         return audited
 
 

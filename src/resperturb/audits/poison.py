@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from resperturb.attacks.signals import label_confidence
-from resperturb.auditing.bounds import jagielski
-from resperturb.auditing.result import LowerBound
-from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.result import Verdict, verdict_of
 from resperturb.audits.shadow import shadow_folder
+from resperturb.bounds.audit_result import Verdict, verdict_of
+from resperturb.bounds.rates import jagielski
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import Scores, check_probability
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import Kind
 from resperturb.engine import Engine, train_many
@@ -22,7 +22,7 @@ from resperturb.engine.local import local
 from resperturb.errors import UsageError
 from resperturb.perturbation import noise_off
 from resperturb.privacy import Guarantee
-from resperturb.training.bound import write_bound_json
+from resperturb.sealed import write_bound_json
 from resperturb.training.config import PoisonConfig, TrainConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import predict

@@ -19,16 +19,17 @@ from resperturb.attacks.shadow_network import (
     membership,
     top_probabilities,
 )
-from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
-from resperturb.auditing.metrics import precision_recall
-from resperturb.auditing.result import LowerBound
 from resperturb.audits.ask import answer_path, keep_arrays, kept_arrays, model_here, query_seed
-from resperturb.audits.bounds import Design
-from resperturb.audits.result import RECORD, SCORES_FOLDER, AttackResult, AttackScores, keep_attack, read_attack
+from resperturb.audits.result import SCORES_FOLDER, keep_attack, read_attack
+from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
+from resperturb.bounds.audit_result import RECORD, AttackResult, AttackScores
+from resperturb.bounds.comparison import Comparison
+from resperturb.bounds.metrics import precision_recall
+from resperturb.bounds.result import LowerBound
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import parse_name
 from resperturb.models.source import source_of
-from resperturb.training.bound import Array
+from resperturb.sealed import Array
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import load_inputs, out_indices
 from resperturb.training.loop import Update, train
@@ -198,7 +199,7 @@ class LearnedAttack:
         asked = np.concatenate([inputs.member_indices(data.part), out_indices(inputs, data.part)])
         groups = inputs.train.groups
         members = np.arange(len(asked)) < self.scores.members.size
-        design = Design(
+        design = Comparison(
             neighbours="swap",
             chosen=np.ones(len(asked), dtype=bool),
             members=members,

@@ -23,10 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.attacks.signals import label_confidence
-from resperturb.auditing.bounds import clopper_pearson, gdp
-from resperturb.auditing.result import LowerBound
-from resperturb.auditing.scores import Scores, check_probability
-from resperturb.audits.result import Verdict, verdict_of
+from resperturb.bounds.audit_result import Verdict, verdict_of
+from resperturb.bounds.rates import clopper_pearson, gdp
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import Scores, check_probability
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Task
 from resperturb.errors import ResperturbError, UsageError

@@ -10,7 +10,7 @@ from resperturb.cli.output import LARGEST_SEED, JsonOption, emit, shown_rate, vi
 from resperturb.files import plain
 
 if TYPE_CHECKING:
-    from resperturb.audits import AttackResult
+    from resperturb.bounds.audit_result import AttackResult
 
 HELP = """
 Attack a run: can one tell who was in its training set?

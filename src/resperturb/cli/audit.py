@@ -12,8 +12,8 @@ from resperturb.cli.output import JsonOption, emit, shown_rate, visible, warn_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resperturb.auditing.attack_metrics import AttackMetrics
-    from resperturb.audits import AttackResult, AuditResult
+    from resperturb.bounds.attack_metrics import AttackMetrics
+    from resperturb.bounds.audit_result import AttackResult, AuditResult
 
 HELP = """
 Attack a model as hard as is known how, and set what that shows beside what is proven.
@@ -146,7 +146,7 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
 
 def _verdict(found: "AuditResult") -> str:
     """The verdict in a line that 80 columns hold."""
-    from resperturb.audits.result import RECORD
+    from resperturb.bounds.audit_result import RECORD
 
     verb = "leaks" if found.leaks else "was not seen to leak"
     areas = [f"AUC {found.strongest.auc:.3f}"]

@@ -8,7 +8,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit, shown_rate
 
 if TYPE_CHECKING:
-    from resperturb.auditing.summary import ScoreAudit
+    from resperturb.bounds.summary import ScoreAudit
 
 _FILE = "a .npy file, or a text file with one number per line"
 _ASSUMES = {
@@ -46,8 +46,8 @@ def audit_scores(
 
     Example: `resperturb audit-scores members.npy nonmembers.npy --delta 1e-5 --confidence 0.95`
     """
-    from resperturb.auditing.scores import read_scores
-    from resperturb.auditing.summary import audit_scores as audit
+    from resperturb.bounds.scores import read_scores
+    from resperturb.bounds.summary import audit_scores as audit
 
     found = audit(
         read_scores(members),

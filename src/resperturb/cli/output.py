@@ -12,7 +12,7 @@ from resperturb.files import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resperturb.auditing.attack_metrics import AttackMetrics
+    from resperturb.bounds.attack_metrics import AttackMetrics
 
 # Seeds are added to, and torch takes 64 bits.
 LARGEST_SEED = 2**62
@@ -50,7 +50,7 @@ FEW = 20
 def shown_rate(metrics: "AttackMetrics", fpr: float) -> str:
     """Show a true positive rate, or why there is none: too few non-members for so low a rate, or tied scores.
 
-    >>> from resperturb.auditing import attack_metrics
+    >>> from resperturb.bounds import attack_metrics
     >>> shown_rate(attack_metrics([1.0, 2.0], [0.0] * 30), 0.01)
     'too few'
     """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resperturb.auditing.result import LowerBound
+    from resperturb.bounds.result import LowerBound
     from resperturb.report.collect import ReportedModel
 
 

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resperturb.audits import AuditResult, audit_run
+from resperturb.audits import audit_run
+from resperturb.bounds import AuditResult
 from resperturb.engine import Engine, RayEngine, local_engine, train_many
 from resperturb.files import plain, write_bytes, write_json
 from resperturb.paper.controls import CONTROLS, at_equal_accuracy

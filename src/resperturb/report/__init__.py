@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from resperturb.audits import AuditResult
+from resperturb.bounds.audit_result import AuditResult
 from resperturb.errors import UsageError
 
 __all__ = ["write_audit_report"]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from resperturb.auditing.result import LowerBound
+from resperturb.bounds.result import LowerBound
 from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
 from resperturb.report.charts import Chart, Table, shown
 from resperturb.report.collect import ReportedModel

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from resperturb.auditing.attack_metrics import TruePositiveRate
-from resperturb.auditing.result import LowerBound
-from resperturb.audits import AttackResult, AuditResult, KeptAttack, kept_attacks, read_audit
+from resperturb.audits import KeptAttack, kept_attacks, read_audit
 from resperturb.audits.result import AUDIT_FILE, SCORES_FOLDER
+from resperturb.bounds.attack_metrics import TruePositiveRate
+from resperturb.bounds.audit_result import AttackResult, AuditResult
+from resperturb.bounds.result import LowerBound
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy import Guarantee
 from resperturb.training.run import Run, open_run

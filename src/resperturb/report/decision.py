@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from resperturb.auditing.attack_metrics import AttackMetrics
-from resperturb.audits import AuditResult
+from resperturb.bounds.attack_metrics import AttackMetrics
+from resperturb.bounds.audit_result import AuditResult
 from resperturb.report.collect import ReportedModel
 from resperturb.report.gate import Check, Decision, Outcome, decide
 from resperturb.report.policy import EVIDENCE, Policy

@@ -8,10 +8,10 @@ from typing import Literal
 from scipy.special import expit, logit, ndtri
 from scipy.stats import hypergeom
 
-from resperturb.auditing.attack_metrics import AttackMetrics, TruePositiveRate
-from resperturb.auditing.intervals import Interval, binomial_interval
-from resperturb.auditing.metrics import can_be_seen
-from resperturb.audits.result import GROUP, RECORD, AuditResult
+from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
+from resperturb.bounds.audit_result import GROUP, RECORD, AuditResult
+from resperturb.bounds.intervals import Interval, binomial_interval
+from resperturb.bounds.metrics import can_be_seen
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
 from resperturb.report.policy import EVIDENCE, Policy

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from resperturb.auditing.attack_metrics import AttackMetrics
 from resperturb.audits import KeptAttack
+from resperturb.bounds.attack_metrics import AttackMetrics
 from resperturb.report import charts
 from resperturb.report.charts import Chart, Table, attacked, colour, interval, rounded, shown, symbol
 from resperturb.report.collect import ReportedModel

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from resperturb.audits import AttackResult, AuditResult
-from resperturb.audits.result import RECORD
+from resperturb.bounds.audit_result import RECORD, AttackResult, AuditResult
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import Assumption
 from resperturb.report.collect import ReportedModel

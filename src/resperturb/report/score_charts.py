@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from resperturb.attacks.signals import logit_of_log
-from resperturb.auditing.attack_metrics import TruePositiveRate, attack_metrics
-from resperturb.auditing.metrics import roc_curve, roc_points
 from resperturb.audits import KeptAttack
+from resperturb.bounds.attack_metrics import TruePositiveRate, attack_metrics
+from resperturb.bounds.metrics import roc_curve, roc_points
 from resperturb.report import charts
 from resperturb.report.charts import Chart, Option, Table, Toggle, attacked, colour, interval, rounded, shown
 from resperturb.report.collect import ReportedModel

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from resperturb.auditing.result import LowerBound
-from resperturb.audits.result import RECORD
+from resperturb.bounds.audit_result import RECORD
+from resperturb.bounds.result import LowerBound
 from resperturb.privacy.guarantee import percent
 from resperturb.report.collect import ReportedModel
 

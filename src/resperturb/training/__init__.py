@@ -1,5 +1,6 @@
 """Training: one loop, resumable, reproducible from its seed."""
 
+from resperturb.environment import environment
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution
@@ -9,7 +10,7 @@ from resperturb.training.method import Method, method_of, register_method
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
 from resperturb.training.network import build_model, network_fingerprint
 from resperturb.training.predict import accuracy, normalize, predict
-from resperturb.training.run import Run, environment, open_run
+from resperturb.training.run import Run, open_run
 from resperturb.training.steps import Steps
 
 __all__ = [

@@ -20,6 +20,7 @@ from torch import nn
 
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
+from resperturb.environment import environment
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import plain, write_bytes
 from resperturb.perturbation import weights
@@ -29,7 +30,7 @@ from resperturb.training.distributed import Execution, World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
 from resperturb.training.predict import normalize, predict
-from resperturb.training.run import SCHEMA, Run, TrainingResult, environment, held_run
+from resperturb.training.run import SCHEMA, Run, TrainingResult, held_run
 from resperturb.training.scores import ClassScores, class_scores
 from resperturb.training.secret import noise_secret
 from resperturb.training.steps import StepOutcome, Steps

@@ -7,11 +7,9 @@ others, which are checked when the run is opened.
 
 import math
 import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +26,7 @@ from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.guarantee import Guarantee, nothing_proven
-from resperturb.training.bound import Digests, differing, read_bound_json, write_bound_json
+from resperturb.sealed import Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import TrainConfig
 from resperturb.training.migrate import from_file, to_file
@@ -337,22 +335,6 @@ def _tidy(run: Run) -> None:
     else:
         # Of weights that were taken away: with new ones beside it, it would say that a training is finished.
         run.result_path.unlink(missing_ok=True)
-
-
-def environment() -> dict[str, str]:
-    """Say with what a result was made.
-
-    Returns:
-        The time, versions and machine, by name.
-    """
-    return {
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "resperturb": version("resperturb"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "threads": str(torch.get_num_threads()),
-    }
 
 
 def _differences(present: TrainConfig, wanted: TrainConfig) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import digest_of, parse_json, read_bytes, read_json, write_bytes, write_json
-from resperturb.training.bound import read_binding, read_bound_arrays, read_bound_json
+from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json
 from resperturb.training.run import Run
 
 MANIFEST = "manifest.json"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from resperturb.auditing import LowerBound, roc_points
-from resperturb.audits import RECORD, audit_run, shadow_attack
+from resperturb.audits import audit_run, shadow_attack
+from resperturb.bounds import RECORD, LowerBound, roc_points
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
 from resperturb.paper.reproduce.declarations import BUDGET_DELTA, DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size

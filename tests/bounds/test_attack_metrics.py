@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, mannwhitneyu, norm
 
-from resperturb.auditing.attack_metrics import attack_metrics
-from resperturb.auditing.intervals import binomial_interval
-from resperturb.auditing.metrics import auc
+from resperturb.bounds.attack_metrics import attack_metrics
+from resperturb.bounds.intervals import binomial_interval
+from resperturb.bounds.metrics import auc
 
 TRIALS = 400
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import beta, binom
 
-from resperturb.auditing import Bonferroni, Split, clopper_pearson, gdp
-from resperturb.auditing.bounds import _dp_curves
-from resperturb.auditing.ranks import RankTest, rank_grid, rank_p_value, rank_tests
+from resperturb.bounds import Bonferroni, Split, clopper_pearson, gdp
+from resperturb.bounds.ranks import RankTest, rank_grid, rank_p_value, rank_tests
+from resperturb.bounds.rates import _dp_curves
 
 
 @pytest.mark.parametrize(

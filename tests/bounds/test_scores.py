@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from resperturb.auditing import check_scores, read_scores
+from resperturb.bounds import check_scores, read_scores
 from resperturb.errors import UsageError
 
 

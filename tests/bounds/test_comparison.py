@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resperturb.auditing.result import LowerBound
 from resperturb.audits.assess import Candidates, Settings, _tested
-from resperturb.audits.bounds import TOO_FEW, Design, paired, per_group
-from resperturb.audits.result import verdict_of
+from resperturb.bounds.audit_result import verdict_of
+from resperturb.bounds.comparison import TOO_FEW, Comparison, paired, per_group
+from resperturb.bounds.result import LowerBound
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.length import training_length
@@ -28,7 +28,7 @@ def bounded(
     scores: np.ndarray, members: np.ndarray, labels: np.ndarray, design: str, groups: np.ndarray | None = None
 ) -> LowerBound:
     everybody = np.ones(len(scores), dtype=bool)
-    made = Design(design, everybody, members, labels, groups, DELTA, 0.9, attacks=1)  # type: ignore[arg-type]
+    made = Comparison(design, everybody, members, labels, groups, DELTA, 0.9, attacks=1)  # type: ignore[arg-type]
     return made.bound(scores, "an attack")
 
 
@@ -138,7 +138,7 @@ def test_a_guarantee_is_compared_with_a_bound_for_the_same_neighbours_only() -> 
     proven = dpsgd_guarantee(noise_multiplier=1.0, length=run, delta=DELTA)
     nobody = np.zeros(4, bool)
     coins, cut = (
-        Design(kind, nobody, nobody, nobody, None, DELTA, 0.95, attacks=1) for kind in ("add_remove", "swap")
+        Comparison(kind, nobody, nobody, nobody, None, DELTA, 0.95, attacks=1) for kind in ("add_remove", "swap")
     )
     assert _tested(proven, coins) is proven
     swapped = _tested(proven, cut)

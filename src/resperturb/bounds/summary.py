@@ -5,13 +5,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from resperturb.auditing.attack_metrics import AttackMetrics, attack_metrics
-from resperturb.auditing.bayes import bayesian
-from resperturb.auditing.bounds import clopper_pearson, gdp
-from resperturb.auditing.one_run import one_run, one_run_fdp
-from resperturb.auditing.result import LowerBound
-from resperturb.auditing.scores import check_probability, check_scores
-from resperturb.auditing.thresholds import Split
+from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
+from resperturb.bounds.bayes import bayesian
+from resperturb.bounds.one_run import one_run, one_run_fdp
+from resperturb.bounds.rates import clopper_pearson, gdp
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import check_probability, check_scores
+from resperturb.bounds.thresholds import Split
 from resperturb.files import plain
 
 CAVEATS = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from resperturb.auditing import (
+from resperturb.bounds import (
     Bonferroni,
     Given,
     MultiSplit,
@@ -18,8 +18,8 @@ from resperturb.auditing import (
     one_run,
     one_run_fdp,
 )
-from resperturb.auditing.bounds import _dp_bound
-from resperturb.auditing.thresholds import _best
+from resperturb.bounds.rates import _dp_bound
+from resperturb.bounds.thresholds import _best
 from resperturb.privacy.gaussian import epsilon_for_delta
 
 BY_RATES = {

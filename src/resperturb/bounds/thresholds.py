@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.auditing.intervals import upper_limit
-from resperturb.auditing.ranks import Rates
-from resperturb.auditing.scores import Scores, check_probability
+from resperturb.bounds.intervals import upper_limit
+from resperturb.bounds.ranks import Rates
+from resperturb.bounds.scores import Scores, check_probability
 from resperturb.errors import UsageError
 
 # From upper limits of the false positive and false negative rates: a bound by accepting, a bound by rejecting.
@@ -55,7 +55,7 @@ class Ranks:
     """Fixed ranks of the scores of one side, and one exact test of both error rates at each; the strongest for most.
 
     The threshold is the k-th highest score of the non-members, or the k-th lowest of the members, for a grid of k
-    that depends on the number of scores alone. See :mod:`resperturb.auditing.ranks`.
+    that depends on the number of scores alone. See :mod:`resperturb.bounds.ranks`.
     """
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from resperturb.auditing.scores import Scores, check_scores
+from resperturb.bounds.scores import Scores, check_scores
 
 FALSE_POSITIVE_RATES = (0.0, 0.001, 0.01, 0.1)
 

@@ -3,8 +3,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import beta, binom
 
-from resperturb.auditing import Bonferroni, Confusion, Given, Split, bayesian, clopper_pearson
-from resperturb.auditing.bayes import UNIFORM, _posterior, _quantile
+from resperturb.bounds import Bonferroni, Confusion, Given, Split, bayesian, clopper_pearson
+from resperturb.bounds.bayes import UNIFORM, _posterior, _quantile
 from resperturb.errors import UsageError
 
 JEFFREYS = 0.5

@@ -21,12 +21,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.auditing.one_run import one_run_fdp
-from resperturb.auditing.result import LowerBound
-from resperturb.auditing.scores import Scores
-from resperturb.auditing.thresholds import Confusion
-from resperturb.audits.result import AttackScores
-from resperturb.data.canaries import Bools
+from resperturb.bounds.arrays import Bools
+from resperturb.bounds.audit_result import AttackScores
+from resperturb.bounds.one_run import one_run_fdp
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import Scores
+from resperturb.bounds.thresholds import Confusion
 
 Neighbours = Literal["add_remove", "swap"]
 
@@ -44,7 +44,7 @@ TOO_FEW = "There were too few candidates, members and non-members, to bound epsi
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class Comparison:
     """How an audit bounds epsilon; settled before anything is scored.
 
     Attributes:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, betaincc, expit, ndtr, ndtri
 
-from resperturb.auditing.bounds import check_gaussian_delta
-from resperturb.auditing.result import GAUSSIAN_CURVE, RANDOM_INCLUSION, Guesses, LowerBound
-from resperturb.auditing.scores import Scores, check_probability, check_scores, pooled_ranks
+from resperturb.bounds.rates import check_gaussian_delta
+from resperturb.bounds.result import GAUSSIAN_CURVE, RANDOM_INCLUSION, Guesses, LowerBound
+from resperturb.bounds.scores import Scores, check_probability, check_scores, pooled_ranks
 from resperturb.errors import UsageError
 
 # Fair coins give sizes so uneven in one audit of a thousand. Were more unevenness let through, guessing the more

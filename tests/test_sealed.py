@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resperturb.errors import ResperturbError
-from resperturb.training.bound import read_bound_arrays, write_bound_arrays
+from resperturb.sealed import read_bound_arrays, write_bound_arrays
 
 OURS, THEIRS = {"config": "a", "weights": "b"}, {"config": "a", "weights": "x"}
 ARRAYS = {"members": np.array([0.5, 1.0]), "kinds": np.array(["record", "canary"])}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from resperturb.auditing import (
+from resperturb.bounds import (
     attack_metrics,
     auc,
     balanced_accuracy,

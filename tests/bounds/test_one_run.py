@@ -6,8 +6,8 @@ from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom, norm
 
-from resperturb.auditing import Guesses, one_run, one_run_fdp
-from resperturb.auditing.one_run import approximate_inverse, curve_refuted, gaussian_inverse, guess_grid, p_value
+from resperturb.bounds import Guesses, one_run, one_run_fdp
+from resperturb.bounds.one_run import approximate_inverse, curve_refuted, gaussian_inverse, guess_grid, p_value
 from resperturb.errors import UsageError
 from resperturb.privacy.gaussian import epsilon_for_delta
 

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from resperturb.auditing import attack_metrics, audit_scores, clopper_pearson, one_run
+from resperturb.bounds import attack_metrics, audit_scores, clopper_pearson, one_run
 from resperturb.errors import UsageError
 
 RNG = np.random.default_rng(0)

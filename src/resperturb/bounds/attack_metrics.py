@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtr, ndtri
 from scipy.stats import rankdata
 
-from resperturb.auditing.intervals import Interval, binomial_interval
-from resperturb.auditing.metrics import FALSE_POSITIVE_RATES, auc, balanced_accuracy, can_be_seen, roc_curve
-from resperturb.auditing.scores import Scores, check_probability, check_scores
+from resperturb.bounds.intervals import Interval, binomial_interval
+from resperturb.bounds.metrics import FALSE_POSITIVE_RATES, auc, balanced_accuracy, can_be_seen, roc_curve
+from resperturb.bounds.scores import Scores, check_probability, check_scores
 from resperturb.errors import UsageError
 
 Groups = NDArray[np.generic]

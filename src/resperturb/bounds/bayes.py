@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv
 
-from resperturb.auditing.bounds import dp_epsilon, lower_bound
-from resperturb.auditing.ranks import Rates
-from resperturb.auditing.result import INDEPENDENT, SAME_POPULATION, LowerBound
-from resperturb.auditing.scores import check_probability, check_scores
-from resperturb.auditing.thresholds import Confusion, Given, MultiSplit, Split, search
+from resperturb.bounds.ranks import Rates
+from resperturb.bounds.rates import dp_epsilon, lower_bound
+from resperturb.bounds.result import INDEPENDENT, SAME_POPULATION, LowerBound
+from resperturb.bounds.scores import check_probability, check_scores
+from resperturb.bounds.thresholds import Confusion, Given, MultiSplit, Split, search
 from resperturb.errors import UsageError
 
 UNIFORM = 1.0

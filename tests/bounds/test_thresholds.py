@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from resperturb.auditing import Bonferroni, Given, MultiSplit, Split, clopper_pearson
-from resperturb.auditing.intervals import upper_limit
-from resperturb.auditing.thresholds import _candidates, _limits, count_grid
+from resperturb.bounds import Bonferroni, Given, MultiSplit, Split, clopper_pearson
+from resperturb.bounds.intervals import upper_limit
+from resperturb.bounds.thresholds import _candidates, _limits, count_grid
 from resperturb.errors import UsageError
 
 NOISE = np.random.default_rng(0).normal(size=(2, 400))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from resperturb.auditing.thresholds import Confusion
+from resperturb.bounds.thresholds import Confusion
 
 
 class Guesses(NamedTuple):

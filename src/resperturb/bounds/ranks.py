@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betainccinv
 
-from resperturb.auditing.scores import Scores, pooled_ranks
+from resperturb.bounds.scores import Scores, pooled_ranks
 
 Rates = NDArray[np.float64]
 # The highest true positive rate at each false positive rate.

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from resperturb.auditing.intervals import upper_limit
-from resperturb.auditing.ranks import Curve, Rates, rank_tests, refuted_by_ranks
-from resperturb.auditing.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, LowerBound
-from resperturb.auditing.scores import Scores, check_probability, check_scores
-from resperturb.auditing.thresholds import (
+from resperturb.bounds.intervals import upper_limit
+from resperturb.bounds.ranks import Curve, Rates, rank_tests, refuted_by_ranks
+from resperturb.bounds.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, LowerBound
+from resperturb.bounds.scores import Scores, check_probability, check_scores
+from resperturb.bounds.thresholds import (
     DIRECTIONS,
     Bound,
     Confusion,

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, norm
 
-from resperturb.auditing import (
+from resperturb.bounds import (
     Bonferroni,
     Confusion,
     Given,
@@ -22,7 +22,7 @@ from resperturb.auditing import (
     one_run,
     one_run_fdp,
 )
-from resperturb.auditing.bounds import dp_epsilon
+from resperturb.bounds.rates import dp_epsilon
 from resperturb.errors import UsageError
 from resperturb.privacy.gaussian import log_delta
 

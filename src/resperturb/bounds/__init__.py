@@ -1,0 +1,68 @@
+"""What an attack shows: how well it does, and the epsilon that this refutes. Pure functions of scores.
+
+Higher scores mean *member* everywhere. Every lower bound states its delta, its confidence and its assumptions.
+"""
+
+from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate, attack_metrics
+from resperturb.bounds.audit_result import (
+    CANARIES,
+    GROUP,
+    RECORD,
+    AttackResult,
+    AttackScores,
+    AuditResult,
+)
+from resperturb.bounds.bayes import bayesian
+from resperturb.bounds.intervals import Interval, binomial_interval
+from resperturb.bounds.metrics import (
+    RocCurve,
+    auc,
+    balanced_accuracy,
+    precision_recall,
+    roc_curve,
+    roc_points,
+)
+from resperturb.bounds.one_run import one_run, one_run_fdp
+from resperturb.bounds.rates import clopper_pearson, gdp, jagielski
+from resperturb.bounds.result import Guesses, LowerBound
+from resperturb.bounds.scores import check_scores, read_scores
+from resperturb.bounds.summary import ScoreAudit, audit_scores
+from resperturb.bounds.thresholds import Bonferroni, Confusion, Given, MultiSplit, Ranks, Split
+
+__all__ = [
+    "CANARIES",
+    "GROUP",
+    "RECORD",
+    "AttackMetrics",
+    "AttackResult",
+    "AttackScores",
+    "AuditResult",
+    "Bonferroni",
+    "Confusion",
+    "Given",
+    "Guesses",
+    "Interval",
+    "LowerBound",
+    "MultiSplit",
+    "Ranks",
+    "RocCurve",
+    "ScoreAudit",
+    "Split",
+    "TruePositiveRate",
+    "attack_metrics",
+    "auc",
+    "audit_scores",
+    "balanced_accuracy",
+    "bayesian",
+    "binomial_interval",
+    "check_scores",
+    "clopper_pearson",
+    "gdp",
+    "jagielski",
+    "one_run",
+    "one_run_fdp",
+    "precision_recall",
+    "read_scores",
+    "roc_curve",
+    "roc_points",
+]

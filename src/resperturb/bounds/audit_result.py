@@ -1,0 +1,249 @@
+"""The result of an audit: one set of types for attacks, command line, report and reproduction."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from resperturb.bounds.attack_metrics import AttackMetrics
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import Scores
+from resperturb.files import plain
+from resperturb.privacy import Guarantee
+from resperturb.privacy.guarantee import number
+
+SCHEMA = 3
+
+# Names of kinds of candidates that are not kinds of canaries.
+RECORD, CANARIES, GROUP = "record", "canaries", "group"
+
+Verdict = Literal["refuted", "consistent", "gap", "nothing proven"]
+# Two bounds on epsilon that are no further apart than this agree for every practical purpose.
+AGREEMENT = 1.0
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """One attack: how it asked the model, and what it found among each kind of candidate.
+
+    ``access`` and ``draws`` say which answers it saw, ``combination`` how it combined several. A ``fixed`` attack was
+    chosen before anything was measured. ``metrics`` is by kind of candidate: ``record``, a kind of canary,
+    ``canaries`` (all of them), ``group`` (scores combined per group).
+    """
+
+    name: str
+    reference: str
+    access: str
+    draws: int
+    combination: str | None
+    fixed: bool
+    metrics: dict[str, AttackMetrics]
+    lower_bound: LowerBound | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The kind of candidate that the attack is judged by: records where there are any."""
+        order = (RECORD, CANARIES, *self.metrics)
+        return next(kind for kind in order if kind in self.metrics)
+
+    @property
+    def auc(self) -> float:
+        """The area under the ROC curve, of :attr:`kind`."""
+        return self.metrics[self.kind].auc
+
+    @property
+    def auc_interval(self) -> tuple[float, float]:
+        """The confidence interval of the area."""
+        return self.metrics[self.kind].auc_interval
+
+    @property
+    def view(self) -> str:
+        """Which answers it saw, in words: ``noise on, 16 draws, spread``."""
+        draws = f", {self.draws} draw{'s' if self.draws > 1 else ''}" if self.access == "noise on" else ""
+        return f"{self.access}{draws}" + (f", {self.combination}" if self.combination else "")
+
+    @property
+    def full_name(self) -> str:
+        """The attack with its view."""
+        return f"{self.name}, {self.view}"
+
+    @property
+    def key(self) -> str:
+        """A name for files."""
+        return "-".join([self.name, *self.view.replace(",", "").split()])
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model under attack: how accurate it is on members and non-members, and how many it was trained on."""
+
+    name: str
+    description: str
+    records: int
+    train_accuracy: float
+    test_accuracy: float
+
+    @property
+    def gap(self) -> float:
+        """How much better it is on what it was trained on."""
+        return self.train_accuracy - self.test_accuracy
+
+
+@dataclass(frozen=True)
+class Shadows:
+    """The shadow models: how many, and how accurate on records that they were not trained on."""
+
+    count: int
+    lowest_accuracy: float | None = None
+    mean_accuracy: float | None = None
+    highest_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class MostExposed:
+    """The candidates that shadow models tell apart best, chosen without a look at the target.
+
+    ``separation`` is how far membership moves the worst one's confidence, in standard deviations over all records.
+    """
+
+    count: int
+    attack: str
+    metrics: AttackMetrics | None
+    worst: int
+    worst_kind: str
+    separation: float
+    member: bool
+
+
+@dataclass(frozen=True, repr=False)
+class AuditResult:
+    """Everything that an audit found. Attacks are ordered by AUC, the strongest first.
+
+    ``guarantee`` is what is proven and ``tested_guarantee`` the same for the neighbours that this audit can test.
+    Printed, it is a sentence and a line per fixed attack.
+    """
+
+    model: Model
+    shadows: Shadows
+    candidates: dict[str, int]
+    groups: int | None
+    population: int
+    attacks: tuple[AttackResult, ...]
+    exposed: MostExposed | None
+    epsilon_lower: LowerBound
+    guarantee: Guarantee
+    tested_guarantee: Guarantee
+    delta: float
+    confidence: float
+    draws: tuple[int, ...]
+    caveats: tuple[str, ...]
+    digests: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict, compare=False)
+    schema: int = SCHEMA
+    folder: Path | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {attack.full_name}: AUC {attack.auc:.3f} ({low:.3f} to {high:.3f})"
+            for attack in self.fixed
+            for low, high in [attack.auc_interval]
+        ]
+        return "\n".join([self.sentence, *lines])
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in a sentence."""
+        strongest = self.strongest
+        low, high = strongest.auc_interval
+        unit = " per group" if self.epsilon_lower.unit == "group" else ""
+        return (
+            f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {strongest.auc:.3f} "
+            f"({low:.3f} to {high:.3f}) by {strongest.full_name}, the strongest of {len(self.fixed)} fixed attacks; "
+            f"shown: {self.epsilon_lower.words}{unit}."
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the measured lower bound stands to what is proven.
+
+        ``refuted`` is itself a statement at the audit's confidence: a true guarantee is refuted at most that rarely.
+        """
+        return verdict_of(self.tested_guarantee.claimed_epsilon, self.epsilon_lower.epsilon)
+
+    @property
+    def verdict_sentence(self) -> str:
+        """The verdict as a sentence."""
+        lower, upper = self.epsilon_lower.epsilon, self.tested_guarantee.claimed_epsilon
+        error = 100 * (1 - self.confidence)
+        return {
+            "refuted": f"Refuted: an attack showed more than was proven possible (a true guarantee would be refuted "
+            f"in at most {error:.3g}% of audits).",
+            "consistent": "The two bounds agree.",
+            "gap": f"The truth lies in between, a gap of {number(upper - lower)}.",
+            "nothing proven": "Nothing is proven to compare with.",
+        }[self.verdict]
+
+    @property
+    def fixed(self) -> tuple[AttackResult, ...]:
+        """The attacks that were chosen before anything was measured."""
+        return tuple(attack for attack in self.attacks if attack.fixed)
+
+    @property
+    def strongest(self) -> AttackResult:
+        """The fixed attack with the largest AUC."""
+        return (self.fixed or self.attacks)[0]
+
+    @property
+    def canaries(self) -> AttackMetrics | None:
+        """What the fixed attack that does best on the canaries, all kinds together, finds; None without any."""
+        kinds = [kind for kind in self.candidates if kind != RECORD]
+        kind = CANARIES if len(kinds) > 1 else kinds[0] if kinds else None
+        found = [attack.metrics[kind] for attack in self.fixed if kind in attack.metrics]
+        return max(found, key=lambda metrics: metrics.auc, default=None)
+
+    @property
+    def leaks(self) -> bool:
+        """Whether a leak was seen: a bound above 0, or a fixed attack beyond chance, corrected for all of them."""
+        tested = [metrics for attack in self.fixed for metrics in attack.metrics.values()]
+        return self.epsilon_lower.epsilon > 0 or any(metrics.shows_leak(len(tested)) for metrics in tested)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; the folder is left out, and the verdict is put in."""
+        names = [name for name in self.__dataclass_fields__ if name != "folder"]
+        derived = {"verdict": self.verdict, "verdict_sentence": self.verdict_sentence, "leaks": self.leaks}
+        return {**{name: plain(getattr(self, name)) for name in names}, **derived}
+
+    def report(self, path: str | Path) -> Path:
+        """Write a self-contained page about this audit.
+
+        Args:
+            path: The HTML file to write.
+
+        Returns:
+            The path.
+        """
+        from resperturb.report import write_audit_report
+
+        return write_audit_report(self, Path(path))
+
+
+def verdict_of(upper: float, lower: float) -> Verdict:
+    """Say how a measured lower bound stands to a proven upper bound.
+
+    >>> verdict_of(8.0, 1.5), verdict_of(1.0, 1.5), verdict_of(2.0, 1.5), verdict_of(math.inf, 1.5)
+    ('gap', 'refuted', 'consistent', 'nothing proven')
+    """
+    if upper == math.inf:
+        return "nothing proven"
+    if lower > upper:
+        return "refuted"
+    return "consistent" if upper - lower <= AGREEMENT else "gap"
+
+
+@dataclass(frozen=True, eq=False)
+class AttackScores:
+    """The scores of one attack: of members and of non-members, higher for those taken to be members."""
+
+    members: Scores
+    nonmembers: Scores
