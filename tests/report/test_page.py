@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.audits import kept_attacks, read_audit
-from resperturb.audits.result import keep_attack
+from resperturb.audits.result import keep_attack, save_audit
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy.guarantee import number as worded
@@ -196,7 +196,7 @@ def test_another_number_of_shadows_is_not_attacked_alike_and_has_no_frontier(
 
     run = copied(audited_run, tmp_path)
     audit = read_audit(run.path, dict(run.digests))
-    dataclasses.replace(audit, shadows=Shadows(16, 0.5, 0.5, 0.5)).save(run.path)
+    save_audit(dataclasses.replace(audit, shadows=Shadows(16, 0.5, 0.5, 0.5)), run.path)
     models = [ReportedModel("one", audited_run.path, audited_run), ReportedModel("two", run.path, run)]
     warning = unequal(models)
     assert warning is not None
@@ -250,7 +250,7 @@ def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path
     audit = read_audit(run.path)
     small = dataclasses.replace(audit.guarantee, epsilon=0.001, setting="small")
     shown = dataclasses.replace(audit.epsilon_lower, epsilon=1.0, unmet=())
-    dataclasses.replace(audit, tested_guarantee=small, epsilon_lower=shown).save(run.path)
+    save_audit(dataclasses.replace(audit, tested_guarantee=small, epsilon_lower=shown), run.path)
     page = render([ReportedModel("mine", run.path, run)], "A report")
     assert page.index("Refuted: “mine” was claimed") < page.index('class="verdict"')
     assert "A true claim is refuted in at most 5% of audits." in page
@@ -414,7 +414,7 @@ def test_a_guarantee_that_is_none_is_told_once(noisy_run: Run, tmp_path: Path) -
     model = ReportedModel("noisy", run.path, run)
     assert model.audit is not None
     unproven = dataclasses.replace(model.audit, guarantee=run.guarantee(1e-300), delta=1e-300)
-    dataclasses.replace(unproven, tested_guarantee=unproven.guarantee).save(run.path)
+    save_audit(dataclasses.replace(unproven, tested_guarantee=unproven.guarantee), run.path)
     model = ReportedModel("noisy", run.path, run)
     assert model.guarantee.not_met
     assert text(render([model], "A report")).count("No guarantee: ") == 1
@@ -431,7 +431,7 @@ def test_a_new_audit_replaces_an_old_one_with_its_attacks(
     alone = dataclasses.replace(old.fixed[0], name="shadow")
     scores = kept_attacks(run.path)[0].scores
     keep_attack(run.path, alone, scores, run.digests)  # what `resperturb attack` made is no part of an audit
-    dataclasses.replace(old, shadows=Shadows(16, 0.5, 0.5, 0.5)).save(run.path)
+    save_audit(dataclasses.replace(old, shadows=Shadows(16, 0.5, 0.5, 0.5)), run.path)
     found = audit_run(open_run(run.path), shadows=0, draws=(1, 2))
     kept = {attack.result.key for attack in kept_attacks(run.path)}
     assert kept == {attack.key for attack in found.fixed} | {alone.key}
@@ -537,13 +537,16 @@ def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says
     run = copied(private_run, tmp_path)
     proven = run.guarantee()
     shown = dataclasses.replace(read_audit(audited_run.path).epsilon_lower, neighbours="swap")
-    dataclasses.replace(
-        read_audit(audited_run.path),
-        guarantee=proven,
-        tested_guarantee=proven.as_swap(),
-        epsilon_lower=shown,
-        digests=run.digests,
-    ).save(run.path)
+    save_audit(
+        dataclasses.replace(
+            read_audit(audited_run.path),
+            guarantee=proven,
+            tested_guarantee=proven.as_swap(),
+            epsilon_lower=shown,
+            digests=run.digests,
+        ),
+        run.path,
+    )
     for one in kept_attacks(audited_run.path):
         keep_attack(run.path, one.result, one.scores, run.digests)
     trained_for, converted = worded(proven.epsilon), worded(proven.as_swap().epsilon)
