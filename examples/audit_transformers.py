@@ -9,7 +9,6 @@ import random
 import torch
 
 import resperturb as rp
-from resperturb.models.adapt import library
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=20)
@@ -23,7 +22,7 @@ tokens = torch.tensor([list(text.encode()[:32].ljust(32)) for text in texts])
 
 
 def train(indices, seed):
-    transformers = library("transformers", "BERT")  # or import it: this works with every build of torchvision
+    transformers = rp.models.library("transformers", "BERT")  # an import that works with any build of torchvision
     transformers.set_seed(seed)
     small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=256, num_labels=2, **small))

@@ -1,6 +1,5 @@
 """The documentation is true: its commands exist and run, its examples run, its pages hold together."""
 
-import contextlib
 import importlib
 import importlib.util
 import json
@@ -16,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 import typer
 from PIL import Image
 from typer.testing import CliRunner
@@ -169,7 +167,6 @@ def test_python_in_the_documentation_is_python(page: Path) -> None:
 def test_the_examples_run(page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = blocks(ROOT / page, "python")[number]
-    declare_operators()  # timm and transformers import torchvision too
     exec(compile(source, page, "exec"), {"__name__": "example"})
 
 
@@ -197,15 +194,6 @@ def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> Non
     config = (tmp_path / "runs" / "mine" / "config.json").read_text()
     assert all(name in config for name in ("relative", "perceptron:64", "stripes:200", "flooding"))
     assert "What does each kind of access give away?" in (tmp_path / "report.html").read_text()
-
-
-def declare_operators() -> None:
-    """Declare what torchvision's compiled half would: it does not load beside every build of torch."""
-    for operator in ("nms", "qnms"):
-        with contextlib.suppress(RuntimeError):  # it is there
-            torch.library.define(
-                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

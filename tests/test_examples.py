@@ -12,14 +12,11 @@ from resperturb.audits import read_audit
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
-# torchvision's compiled operators do not load beside every build of torch; its models do not need them.
+# torchvision's compiled operators do not load with every build of torch; its models do not need them.
 RUN = """
-import runpy, sys, torch
-for operator in ("nms", "qnms"):
-    try:
-        torch.library.define(f"torchvision::{operator}", "(Tensor a, Tensor b, float threshold) -> Tensor")
-    except RuntimeError:
-        pass
+import runpy, sys
+from resperturb.models import library
+library("torchvision", "the example")
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

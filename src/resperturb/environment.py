@@ -1,9 +1,22 @@
-"""The versions and the machine that a result was made with."""
+"""The process that computes a result: how its threads wait, and the versions and the machine to report."""
 
+import os
 import platform
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
+
+# Where a user may have chosen how threads wait; the last two are those of GNU's and Intel's OpenMP.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+
+def wait_passively() -> None:
+    """Let OpenMP's threads sleep while they wait, in this process and those that it starts.
+
+    OpenMP reads the setting when torch is imported, so call this before. A setting of the user stays as it is.
+    """
+    if not os.environ.keys() & set(WAITING):
+        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def environment() -> dict[str, str]:

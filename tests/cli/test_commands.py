@@ -38,6 +38,29 @@ def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
         assert command in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, None)],
+)
+def test_a_command_sets_how_threads_wait_before_torch_loads_unless_the_user_did(
+    tmp_path: Path, chosen: dict[str, str], expected: str | None
+) -> None:
+    code = (
+        "import os, sys, resperturb.cli as cli\n"
+        "cli.app = lambda: print('torch' in sys.modules, os.environ.get('OMP_WAIT_POLICY'))\n"
+        "cli.main()"
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | chosen
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["False", str(expected)], done.stderr
+
+
+def test_importing_the_package_leaves_the_environment_alone(tmp_path: Path) -> None:
+    code = "import os; before = dict(os.environ); import resperturb, resperturb.training; print(before == os.environ)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.strip() == "True", done.stderr
+
+
 def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     interrupted = typer.Typer()
 

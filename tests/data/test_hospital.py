@@ -4,18 +4,17 @@ import io
 import struct
 import sys
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from resperturb.data import load_pair
 from resperturb.data.decoding import Decoder
 from resperturb.data.images import LoadSummary
 from resperturb.errors import UsageError
+from resperturb.models import library
 
 RNG = np.random.default_rng(0)
 
@@ -209,10 +208,7 @@ def test_a_circle_of_links_ends(tmp_path):
 @pytest.mark.parametrize("shape", [(40, 60), (61, 37, 3), (20, 20), (9, 50), (7, 8, 3)])
 @pytest.mark.parametrize("size", [16, 17])
 def test_images_are_resized_and_cropped_as_torchvision_does(shape, size):
-    for name in ("nms", "qnms"):  # the wheel of torchvision is built for another torch
-        with suppress(RuntimeError):
-            torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
-    transforms = pytest.importorskip("torchvision.transforms")
+    transforms = library("torchvision.transforms", "the test")
     pixels = RNG.integers(0, 256, shape, dtype=np.uint8)
     expected = transforms.Compose([transforms.Resize(size), transforms.CenterCrop(size)])(Image.fromarray(pixels))
     file = io.BytesIO()

@@ -1,14 +1,7 @@
 """Third-party networks for the tests."""
 
-import torch
+from resperturb.models import library
 
 
 def pytest_configure() -> None:
-    # torchvision's compiled operators do not load beside every build of torch; its models do not need them.
-    for operator in ("nms", "qnms"):
-        try:
-            torch.library.define(
-                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
-        except RuntimeError:  # it is there
-            return
+    library("torchvision", "the tests")

@@ -1,6 +1,7 @@
 """Networks of other libraries and of the user's own, for any images and classes, alone and in ensembles."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -36,6 +37,31 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "own_nets_for_test", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
+
+
+LOADS = """
+import torch
+operators = torch.library.Library("torchvision", "DEF")
+operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+NEEDS_OPERATORS = """
+import torch
+torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CPU")
+"""
+
+
+@pytest.mark.parametrize(("build", "declared"), [(LOADS, 1), (NEEDS_OPERATORS, 1), ("", 0)])
+def test_operators_of_torchvision_are_declared_only_after_its_import_has_failed(
+    tmp_path: Path, build: str, declared: int
+) -> None:
+    (tmp_path / "torchvision.py").write_text(build)
+    code = (
+        "import torch\nfrom resperturb.models import library\nlibrary('torchvision', 'this')\n"
+        "print(len([name for name in torch._C._dispatch_get_all_op_names() if 'torchvision' in name]))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, str(declared)), done.stderr
 
 
 @pytest.mark.parametrize(

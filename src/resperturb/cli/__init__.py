@@ -23,6 +23,7 @@ from resperturb.cli import (
     train,
     verify,
 )
+from resperturb.environment import wait_passively
 from resperturb.errors import ResperturbError
 from resperturb.heap import use_huge_pages
 from resperturb.paper.commands import bench, check, rademacher, reproduce, sde
@@ -99,6 +100,7 @@ def _shown_log() -> Iterator[None]:
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message, never in a traceback."""
+    wait_passively()
     use_huge_pages()
     try:
         with _shown_log():

@@ -1,5 +1,6 @@
 """Networks by name: the paper's ResNets, those of timm, torchvision and transformers, your own, and ensembles."""
 
+from resperturb.models.adapt import library
 from resperturb.models.build import build
 from resperturb.models.ensemble import Ensemble
 from resperturb.models.names import NetworkName, parse_name
@@ -13,6 +14,7 @@ __all__ = [
     "Request",
     "ResNet",
     "build",
+    "library",
     "parse_name",
     "register_network",
 ]

@@ -1,8 +1,10 @@
 """Making a stock network fit: its first layer for the images, its last for the classes, its norms for DP-SGD."""
 
 import importlib
+import importlib.util
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +17,44 @@ GROUPS = 32
 
 
 def library(module: str, name: object) -> Any:
-    """Import a library that builds networks, or say how to get it."""
-    _declare_operators()
+    """Import a library of networks, with any build of torchvision, or say how to get it.
+
+    Args:
+        module: The module to import, such as ``timm``.
+        name: What needs it, for the message.
+
+    Returns:
+        The module.
+
+    Raises:
+        UsageError: The library is not installed.
+    """
     try:
+        _import_torchvision()
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         raise UsageError(f"{name} needs {package} ({error}): pip install 'resperturb[networks]'.") from error
 
 
-def _declare_operators() -> None:
-    """Name torchvision's compiled operators, which timm and transformers import with it.
+def _import_torchvision() -> None:
+    """Import torchvision, which timm and transformers import too, also where its compiled operators do not load.
 
-    They do not load beside every build of torch. No network needs them, but the import fails on unknown names.
+    They do not load with every build of torch. No network needs them, but the import fails at their names, so the
+    names that were missed are declared. They are not declared before: a torchvision that loads declares them itself,
+    and the process would abort.
     """
-    for operator in ("nms", "qnms"):
+    while importlib.util.find_spec("torchvision") is not None:
         try:
-            torch.library.define(
-                f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
-        except RuntimeError:  # it is there
+            importlib.import_module("torchvision")
             return
+        except ImportError:  # what needs torchvision will say so
+            return
+        except RuntimeError as error:
+            missing = re.search(r"operator (torchvision::\w+) does not exist", str(error))
+            if missing is None:
+                raise
+            torch.library.define(missing[1], "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 def _parent(model: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -8,6 +8,7 @@ a request to stop, what the checkpoint says) goes through a second group, on the
 
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -192,9 +193,14 @@ def joined(accelerator: str = "auto", precision: str = "32-true") -> Iterator[Wo
 
 
 def _is_loss(error: RuntimeError) -> bool:
-    """Whether torch says, in one of the many words it has for that, that another process is gone."""
-    words = ("gloo", "nccl", "connection", "broken pipe", "timed out", "socket")
-    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
+    """Whether torch's communication failed, rather than anything else in the training.
+
+    >>> _is_loss(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711"))
+    True
+    >>> _is_loss(RuntimeError("the connection pool of the user's own layer is exhausted"))
+    False
+    """
+    return isinstance(error, dist.DistError) or re.search(r"\bgloo/|\bNCCL\b|\bnccl[A-Z]", str(error)) is not None
 
 
 @lru_cache(maxsize=1)
