@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Marks of what is installed: the package alone, which is all that the demonstration needs; what the tests need too.
+# Marks of what is installed: the package alone, which is all that the demonstration needs; what the tests need too,
+# the reproduction among it.
 PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
 
@@ -22,8 +23,8 @@ $(PACKAGE): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $(PACKAGE)
 
-$(READY): $(PACKAGE)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(READY): $(PACKAGE) reproduction/pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable ./reproduction
 	touch $(READY)
 
 demo: $(PACKAGE)
@@ -40,7 +41,7 @@ lint: $(READY)
 
 # Ten minutes on two cores; let nothing else run meanwhile, or the ratios mean nothing.
 bench: $(READY)
-	$(BIN)/resperturb bench --figure docs/images/speed --save docs/results/speed.json
+	$(BIN)/python -m benchmarks.speed --figure docs/images/speed --save docs/results/speed.json
 
 # Warnings are errors: a broken link or an undocumented page stops it.
 docs: $(READY)

@@ -6,8 +6,8 @@ Each setting trains in a process of its own, next to neighbours that each keep o
 training with c threads on c cores next to n neighbours is c / (c + n) of its throughput on the idle machine. Targets:
 on the idle machine at most 2% slower than the fastest setting, with as many neighbours as cores at least half of the
 fair share, with three times as many at least a third. Each round measures all settings in turn, so that what changes
-slowly on the machine affects every setting. The table gives the median of the rounds and their range. Nothing else may
-run meanwhile.
+slowly on the machine affects every setting. The table gives the median of the rounds and their range. Nothing else
+may run meanwhile.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """What the noise costs networks of other libraries, whose junctions were found by reading them.
 
-    python benchmarks/networks.py --save docs/results/speed-networks.json
+    python -m benchmarks.networks --save docs/results/speed-networks.json
 
 takes about a quarter of an hour on two quiet cores. In a loop by hand and in our trainer, beside the fastest loop by
-hand without noise; medians over paired rounds, as in ``resperturb bench``.
+hand without noise; medians over paired rounds, as in ``make bench``.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from resperturb.paper.bench import RATIOS, Workload, run_bench, verdict
+from benchmarks.bench import RATIOS, Workload, run_bench, verdict
 
 WAYS = (
     "plain_eager",

@@ -1,6 +1,6 @@
 """How long the audit scores records, once the models have answered: random answers, every attack, no training.
 
-python benchmarks/scoring.py --records 50000 --shadows 64
+python -m benchmarks.scoring --records 50000 --shadows 64
 """
 
 import argparse
@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 
+from benchmarks.random_answers import random_answers
 from resperturb.attacks import Evidence, Query, ShadowStatistics, attacks_on, views
-from resperturb.paper.scoring import random_answers
 
 
 def main() -> None:

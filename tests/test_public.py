@@ -48,18 +48,6 @@ def test_a_public_function_says_what_it_takes_and_returns(name: str) -> None:
         assert "Returns:" in said or "Yields:" in said
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "resperturb" / "paper").rglob("*.py")), ids=lambda file: file.stem)
-def test_the_paper_uses_the_library_by_its_public_names_alone(file: Path) -> None:
-    for line in ast.walk(ast.parse(file.read_text())):
-        if not isinstance(line, ast.ImportFrom) or not (line.module or "").startswith("resperturb."):
-            continue
-        _, package, *inner = str(line.module).split(".")
-        if package in ("paper", "cli", "errors", "files", "checks", "heap"):
-            continue
-        assert not inner, f"line {line.lineno}: {line.module}"
-        assert {alias.name for alias in line.names} <= exports(package), f"line {line.lineno}"
-
-
 def classes(folder: Path) -> list[str]:
     files = (ast.parse(file.read_text()) for file in folder.rglob("*.py"))
     found = [node.name for tree in files for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -68,6 +56,4 @@ def classes(folder: Path) -> list[str]:
 
 def test_two_meanings_never_share_the_name_of_a_class() -> None:
     used = Counter(classes(ROOT / "resperturb"))
-    used.subtract(Counter(classes(ROOT / "resperturb" / "paper")))  # which is private, and counts once
-    used.update(set(classes(ROOT / "resperturb" / "paper")))
     assert [name for name, count in used.items() if count > 1] == []

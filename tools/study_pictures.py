@@ -10,9 +10,9 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from resperturb_reproduction.figures.style import BLUE, GREY, ORANGE, PAGE, VERMILLION, paper_style, save_figure
 
-from resperturb.paper.audit_study import LEARNED, LIRA, RMIA, best_attack
-from resperturb.paper.figures.style import BLUE, GREY, ORANGE, PAGE, VERMILLION, paper_style, save_figure
+from benchmarks.audit_study import LEARNED, LIRA, RMIA, best_attack
 
 README = {
     "no noise": "no defence",

@@ -3,7 +3,6 @@ import math
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from resperturb.cli import main
@@ -103,19 +102,6 @@ def test_dpsgd_calibration_then_budget_returns_the_epsilon(run):
     assert back["neighbours"] == "add_remove"
 
 
-def test_rademacher_shows_the_ratio_falling(run, tmp_path):
-    inputs = tmp_path / "inputs.npy"
-    np.save(inputs, np.random.default_rng(0).random((40, 8, 8)))
-    found = answer(run, f"budget rademacher --data {inputs} --gamma 0.5 --gamma 1 --draws 50")
-    ratios = [row["ratio"] for row in found["classes"]]
-    assert ratios == sorted(ratios, reverse=True)
-    assert ratios[0] == 1
-    assert found["classes"][1]["standard_error"] > 0
-    code, out, _ = run(f"budget rademacher --data {inputs} --gamma 0.5 --draws 50")
-    assert code == 0
-    assert "Protects nobody" in out
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -126,7 +112,6 @@ def test_rademacher_shows_the_ratio_falling(run, tmp_path):
         ("budget additive --gamma nan --radius 1 --epochs 1", "gamma"),
         ("budget dpsgd --noise-multiplier 1 --batch-size 10 --records 5 --epochs 1", "10 cannot be drawn from 5"),
         ("budget multiplicative --gamma 1 --output-std 1 --bound 1 --floor 1 --weight-norm 1 --blocks 0", "blocks"),
-        ("budget rademacher --data nowhere.npy --gamma 1", "nowhere.npy is not a readable .npy file"),
         ("calibrate additive --epsilon 0 --epochs 1 --radius 1", "epsilon must be a number above 0"),
         ("calibrate additive --epsilon 1 --epochs 1 --radius 0", "radius must be a number above 0"),
         ("calibrate dpsgd --epsilon -1 --batch-size 10 --records 100 --epochs 1", "epsilon must be a number above 0"),
@@ -143,7 +128,7 @@ def test_a_mistake_ends_with_one_sentence_and_exit_code_2(run, command, message)
 @pytest.mark.parametrize("group", ["budget", "calibrate"])
 def test_every_command_has_help_with_an_example(run, group):
     _, listing, _ = run(f"{group} --help")
-    names = {"budget": ("additive", "multiplicative", "dpsgd", "rademacher"),
+    names = {"budget": ("additive", "multiplicative", "dpsgd"),
              "calibrate": ("additive", "multiplicative", "dpsgd")}[group]  # fmt: skip
     for name in names:
         assert name in listing

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import resperturb as rp
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
+from resperturb.perturbation import HasJunction, join
 from resperturb.perturbation.perturb import perturbed_junctions
 
 WIDTH = 6
@@ -707,3 +708,29 @@ def test_a_transformer_layer_of_torch_does_not_take_its_fast_path_past_the_noise
     rp.perturb(model, rp.Multiplicative(gamma=0.5))
     with torch.inference_mode():
         assert not model(torch.ones(1, 3, 8)).equal(model(torch.ones(1, 3, 8)))
+
+
+class SaysItsJunction(HasJunction):
+    """Noise inside the branch; the sum, which `perturb` would read as stacked tensors, is no junction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = layers()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([x, join(self, None, self.f(x))]).sum(dim=0)
+
+
+class Around(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([SaysItsJunction()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_sums_of_a_module_that_says_its_junctions_are_not_read() -> None:
+    assert [j.name for j in rp.junctions(Around())] == ["blocks.0"]

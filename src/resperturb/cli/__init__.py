@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from importlib.metadata import entry_points
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from resperturb.cli import (
     attack,
@@ -26,10 +28,25 @@ from resperturb.cli import (
 from resperturb.environment import wait_passively
 from resperturb.errors import ResperturbError
 from resperturb.heap import use_huge_pages
-from resperturb.paper.commands import bench, check, rademacher, reproduce, sde
+
+
+class _Commands(TyperGroup):
+    """The commands of this package, and those that other installed packages add.
+
+    An entry point of the group ``resperturb.commands`` is a function that registers commands on a ``typer.Typer``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        added = typer.Typer()
+        for entry in entry_points(group="resperturb.commands"):
+            entry.load()(added)
+        self.commands.update(typer.main.get_group(added).commands)
+
 
 app = typer.Typer(
     name="resperturb",
+    cls=_Commands,
     help="Train residual networks that leak less, attack them hard, and state honestly what may be claimed.",
     no_args_is_help=True,
     add_completion=False,
@@ -69,11 +86,6 @@ for _command in (
     gate,
     card,
     budget,
-    check,
-    rademacher,
-    sde,
-    bench,
-    reproduce,
 ):
     _command.register(app)
 

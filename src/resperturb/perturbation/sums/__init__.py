@@ -93,7 +93,7 @@ def _read(model: nn.Module) -> list[ResidualSum]:
             sums.append(found)
             known.add(found.key)
     return sorted(
-        (found for found in sums if id(found.module) in order),
+        (found for found in sums if id(found.module) in order and not says_its_junctions(found.module)),
         key=lambda found: (order[id(found.module)], found.line, found.index or 0),
     )
 

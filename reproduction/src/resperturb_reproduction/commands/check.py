@@ -1,0 +1,95 @@
+"""``resperturb check``: is what Theorem 1 assumes true of a run?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from resperturb.cli.output import LARGEST_SEED, JsonOption, emit
+
+if TYPE_CHECKING:
+    from resperturb_reproduction.assumptions import MeasuredAssumptions
+
+HELP = """
+Measure on a trained run what Theorem 1 assumes: the radius of its inputs, the norm of each block's mean output, and
+whether those outputs are normally distributed. A budget computed with values that do not hold may not be claimed.
+
+Example: `resperturb check runs/private --radius 30 --bound 30`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("check", help=HELP)(check)
+
+
+def check(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished, perturbed run.")],
+    radius: Annotated[float, typer.Option(min=0, help="R, assumed; the paper takes 30.")] = 30.0,
+    bound: Annotated[float, typer.Option(min=0, help="G, assumed; the paper takes 30.")] = 30.0,
+    records: Annotated[int, typer.Option(min=2, help="Images whose outputs are looked at.")] = 64,
+    draws: Annotated[int, typer.Option(min=20, help="Noise draws for each of them.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the choice and the noise.")] = 0,
+    figure: Annotated[
+        Path | None, typer.Option(help="Where to write the quantile plot; in the run's folder if left out.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure, print, draw."""
+    from resperturb.training import open_run
+    from resperturb_reproduction.assumptions import measure_assumptions
+    from resperturb_reproduction.figures.assumptions import quantile_figure
+    from resperturb_reproduction.figures.style import save_figure
+
+    measured = measure_assumptions(open_run(run), records=records, draws=draws, seed=seed)
+    where = run / "quantiles" if figure is None else figure.with_suffix("")
+    save_figure(quantile_figure(measured), where)
+    payload = {"run": str(run), "figure": f"{where}.png", **_compared(measured, radius, bound)}
+    emit(payload, as_json, lambda console: _show(console, measured, radius, bound, where))
+
+
+def _compared(measured: "MeasuredAssumptions", radius: float, bound: float) -> dict[str, object]:
+    return {
+        "radius": {
+            "assumed": radius,
+            "measured": measured.radius_largest,
+            "median": measured.radius_median,
+            "holds": measured.radius_largest <= radius,
+        },
+        "bound": {"assumed": bound, "measured": measured.bound, "holds": measured.bound <= bound},
+        "normality": {"assumed": True, "holds": measured.normal},
+        "junctions": [
+            {
+                "name": output.junction,
+                "mean_norm_largest": output.mean_norm_largest,
+                "mean_norm_median": output.mean_norm_median,
+                "share_rejected_as_normal": output.rejected,
+                "share_expected_if_normal": 0.05,
+            }
+            for output in measured.outputs
+        ],
+        "images": measured.images,
+        "records": measured.records,
+        "draws": measured.draws,
+    }
+
+
+def _show(console: Any, measured: "MeasuredAssumptions", radius: float, bound: float, where: Path) -> None:
+    from rich.table import Table
+
+    table = Table(title="assumed against measured", title_justify="left")
+    for heading in ("", "assumed", "measured", "holds"):
+        table.add_column(heading)
+    for label, assumed, found in (
+        ("radius of the inputs (R)", radius, measured.radius_largest),
+        ("norm of the mean outputs (G)", bound, measured.bound),
+    ):
+        table.add_row(label, f"{assumed:.4g}", f"{found:.4g}", "yes" if found <= assumed else "no")
+    worst = max(output.rejected for output in measured.outputs)
+    table.add_row("normal outputs", "5% rejected", f"{worst:.0%} rejected", "yes" if measured.normal else "no")
+    console.print(table)
+    console.print(
+        f"Measured on {measured.images} images; the outputs on {measured.records} of them, with {measured.draws} "
+        f"draws each. A larger image or output may exist elsewhere: only clipping makes R certain (--clip-radius). "
+        f"Quantile plot: {where}.png"
+    )

@@ -1,0 +1,189 @@
+"""All trainings of the reproduction in one folder: what is there, what is damaged, what must be trained.
+
+A run is named by the hash of its configuration, so experiments share what they have in common. Targets lie in the
+folder itself, shadow models in ``.shadows`` where the attacks look for them.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from safetensors import SafetensorError, safe_open
+
+from resperturb.engine import DiedError, Engine, local_engine, train_many
+from resperturb.errors import BusyError, ResperturbError, UsageError
+from resperturb.training import (
+    InterruptedTrainingError,
+    Run,
+    TrainConfig,
+    fingerprint,
+    load_inputs,
+    network_fingerprint,
+    open_run,
+)
+from resperturb_reproduction.reproduce.plan import is_shadow
+
+SECONDS_BETWEEN_LOOKS = 5.0
+
+State = Literal["absent", "begun", "finished", "damaged"]
+
+
+@dataclass
+class Library:
+    """The trainings under ``folder``; ``failures`` are those that could not be trained, by their hash.
+
+    Without ``may_train`` nothing is trained: what is there is measured.
+    """
+
+    folder: Path
+    jobs: int | None = 1
+    say: Callable[[str], None] = lambda message: None
+    engine: Engine = local_engine
+    may_train: bool = True
+    failures: dict[str, str] = field(default_factory=dict)
+    _fingerprints: dict[str, str] = field(default_factory=dict)
+
+    def place(self, config: TrainConfig) -> Path:
+        """The folder of runs that a training belongs to."""
+        return self.folder / ".shadows" if is_shadow(config) else self.folder
+
+    def bound(self, config: TrainConfig) -> TrainConfig:
+        """The configuration with the fingerprints of its images and its network, as the run will have them.
+
+        That of the images is remembered, because the images of all experiments together do not stay in memory.
+        """
+        images = f"{config.data.spec} {config.data.limit}"
+        if images not in self._fingerprints:
+            self._fingerprints[images] = fingerprint(load_inputs(config.data))
+        data = config.data.model_copy(update={"fingerprint": self._fingerprints[images]})
+        return config.model_copy(update={"data": data, "network_fingerprint": network_fingerprint(config)})
+
+    def get(self, config: TrainConfig) -> Run | None:
+        """The finished run of a configuration; None if it is not there or not whole."""
+        bound = self.bound(config)
+        path = self.place(config) / bound.digest
+        return open_run(path) if state_of(path)[0] == "finished" else None
+
+    def failure(self, config: TrainConfig) -> str | None:
+        """Why a training could not be done, if it was tried and failed."""
+        return self.failures.get(self.bound(config).digest)
+
+    def train(self, configs: Iterable[TrainConfig], on_done: Callable[[Run], None] = lambda run: None) -> None:
+        """Train what is missing, targets first; a damaged run is put aside and trained again.
+
+        A training that fails by itself (one that diverges) is noted in ``failures`` and does not stop the others; one
+        that another process is at is waited for, after everything else.
+        """
+        bound = {config.digest: config for config in map(self.bound, configs)}
+        for folder in (self.folder, self.folder / ".shadows"):
+            wanted = [config for config in bound.values() if self.place(config) == folder]
+            self._adopt(wanted, folder)
+            for config in wanted if self.may_train else ():
+                self._repair(folder / config.digest)
+            missing = [c for c in wanted if state_of(folder / c.digest)[0] != "finished"]
+            if self.may_train:
+                self._train_all(missing, folder, on_done)
+
+    def _train_all(self, missing: list[TrainConfig], folder: Path, on_done: Callable[[Run], None]) -> None:
+        if not missing:
+            return
+        again: list[TrainConfig] = []
+
+        def note(config: TrainConfig, error: ResperturbError) -> None:
+            self.say(f"a training stopped: {error}")
+            if isinstance(error, DiedError | BusyError):
+                again.append(config)
+            else:
+                self.failures[config.digest] = str(error)
+
+        train_many(missing, folder, self.jobs, on_done, engine=self.engine, on_failure=note)
+        for config in again:  # alone, one that died has all of the memory
+            try:
+                self._train_alone(config, folder, on_done)
+            except (InterruptedTrainingError, UsageError):
+                raise
+            except ResperturbError as error:
+                self.failures[config.digest] = str(error)
+
+    def _train_alone(self, config: TrainConfig, folder: Path, on_done: Callable[[Run], None]) -> None:
+        while True:
+            try:
+                train_many([config], folder, 1, on_done, engine=self.engine)
+            except BusyError:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            else:
+                return
+
+    def _repair(self, path: Path) -> None:
+        state, why = state_of(path)
+        if state == "damaged":
+            aside = _unused(path.parent / ".damaged" / path.name)
+            aside.parent.mkdir(exist_ok=True)
+            path.rename(aside)
+            self.say(f"{path} is damaged ({why}); it is put aside as {aside} and trained again.")
+        elif state == "begun" and (path / "checkpoint.safetensors").exists():
+            broken = _broken_tensors(path / "checkpoint.safetensors")
+            if broken:
+                (path / "checkpoint.safetensors").unlink()
+                self.say(f"the checkpoint of {path} is damaged ({broken}); that run starts again.")
+
+    def _adopt(self, wanted: Sequence[TrainConfig], folder: Path) -> None:
+        """Give finished runs the name that their configuration has now, after settings were added to all of them."""
+        lacking = {config.digest for config in wanted if not (folder / config.digest).exists()}
+        for path, config in runs_in(folder) if lacking else ():
+            if config.digest in lacking and path.name != config.digest and state_of(path)[0] == "finished":
+                path.rename(folder / config.digest)
+
+
+def runs_in(folder: Path) -> list[tuple[Path, TrainConfig]]:
+    """Every run in a folder whose configuration can be read."""
+    found = []
+    for path in sorted(folder.glob("*/config.json")):
+        try:
+            found.append((path.parent, open_run(path.parent).config))
+        except ResperturbError:
+            continue
+    return found
+
+
+def state_of(path: Path) -> tuple[State, str]:
+    """Look at the folder of a run: is it there, is it finished, is it whole; and if not, what is wrong.
+
+    >>> state_of(Path("no/such/run"))
+    ('absent', '')
+    """
+    if not path.exists() or not any(not item.name.startswith(".") for item in path.iterdir()):
+        return "absent", ""
+    try:
+        run = open_run(path)
+    except ResperturbError as error:
+        return "damaged", str(error)
+    if not run.result_path.exists():
+        return "begun", ""
+    if not run.model_path.exists():
+        return "damaged", f"there is no {run.model_path.name}"
+    try:
+        _ = run.result
+    except ResperturbError as error:
+        return "damaged", str(error)
+    broken = _broken_tensors(run.model_path)
+    return ("damaged", f"{run.model_path.name}: {broken}") if broken else ("finished", "")
+
+
+def _broken_tensors(path: Path) -> str:
+    """What is wrong with a file of tensors: opening it compares its length with what its header promises."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return "" if file.keys() else "it is empty"
+    except (SafetensorError, OSError) as error:
+        return str(error)
+
+
+def _unused(path: Path) -> Path:
+    number = 1
+    while path.exists():
+        path = path.with_name(f"{path.name.split('.')[0]}.{number}")
+        number += 1
+    return path

@@ -1,0 +1,229 @@
+"""What is read off trained models: accuracies, and the attacks on them. Each is measured once and kept in the run."""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from resperturb.audits import audit_run, shadow_attack
+from resperturb.bounds import RECORD, LowerBound, roc_points
+from resperturb.errors import ResperturbError
+from resperturb.files import read_json, write_json
+from resperturb.perturbation import noise_off
+from resperturb.training import DataConfig, Run, accuracy, fingerprint, load_inputs, predict
+from resperturb_reproduction.reproduce.declarations import BUDGET_DELTA, DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
+from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, reduction
+from resperturb_reproduction.reproduce.results import AuditSummary, DataUsed, Roc, Threshold
+
+# Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
+ATTACK_SCHEMA = 3
+AUDIT_SCHEMA = 4
+ROC_POINTS = 120
+AVERAGED_DRAWS = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AttackFound:
+    """What the attack with one shadow found, as it is kept in the target's run."""
+
+    schema: int
+    shadow: str
+    attack_learning_rate: float
+    auc: float
+    auc_interval: tuple[float, float]
+    thresholds: tuple[Threshold, ...]
+    lower_bound: LowerBound
+
+    @property
+    def auc_error(self) -> float:
+        """The standard error of the AUC, from its 95% interval."""
+        low, high = self.auc_interval
+        return (high - low) / (2 * 1.96)
+
+
+@dataclass(frozen=True)
+class NoiseAccuracies:
+    """Accuracies with the noise averaged over draws and switched off."""
+
+    draws: int
+    averaged_train_accuracy: float
+    averaged_test_accuracy: float
+    noiseless_train_accuracy: float
+    noiseless_test_accuracy: float
+
+
+@dataclass(frozen=True)
+class _KeptAttack:
+    found: AttackFound
+    roc: Roc
+
+
+@dataclass(frozen=True)
+class _KeptAudit:
+    schema: int
+    found: AuditSummary
+
+
+def measure_attack(name: str, target: Run, shadow: Run) -> tuple[AttackFound, Roc]:
+    """Attack the target with what the shadow teaches, once: the outcome is kept in the target's run.
+
+    Raises:
+        ResperturbError: The attack could not be made, as with a shadow that learned nothing.
+    """
+    path = target.path / "reproduce" / f"attack-{name}.json"
+    kept = _kept(
+        _KeptAttack, path, lambda k: (k.found.schema, k.found.shadow) == (ATTACK_SCHEMA, shadow.config.digest)
+    )
+    if kept is not None:
+        return kept.found, kept.roc
+    attack = shadow_attack(target, shadow)
+    metrics = attack.metrics()
+    fpr, tpr = roc_points(attack.scores.members, attack.scores.nonmembers, ROC_POINTS)
+    found = AttackFound(
+        schema=ATTACK_SCHEMA,
+        shadow=shadow.config.digest,
+        attack_learning_rate=attack.learning_rate,
+        auc=metrics.auc,
+        auc_interval=metrics.auc_interval,
+        thresholds=tuple(Threshold(**row) for row in attack.thresholds()),  # type: ignore[arg-type]
+        lower_bound=attack.lower_bound(target, BUDGET_DELTA),
+    )
+    roc = Roc(fpr=tuple(round(x, 5) for x in fpr), tpr=tuple(round(x, 5) for x in tpr))
+    write_json(path, _KeptAttack(found, roc))
+    return found, roc
+
+
+def measure_audit(target: Run, preset: Preset) -> AuditSummary:
+    """Audit the target, once, and keep what the strongest attack on its records found; the shadows are trained.
+
+    Raises:
+        ResperturbError: The audit could not be made.
+    """
+    path = target.path / "reproduce" / "audit.json"
+    shadows = preset.shadows_of(target.config.method.private)
+    kept = _kept(
+        _KeptAudit,
+        path,
+        lambda k: (k.schema, k.found.shadows, k.found.draws) == (AUDIT_SCHEMA, shadows, preset.draws),
+    )
+    if kept is not None:
+        return kept.found
+    found = audit_run(target, shadows=shadows, jobs=1, draws=preset.draws)
+    strongest = max(found.attacks, key=lambda attack: attack.metrics[RECORD].auc)
+    record, lower = strongest.metrics[RECORD], found.epsilon_lower
+    point = record.at_fpr(0.01)
+    summary = AuditSummary(
+        attacks=len(found.attacks),
+        shadows=shadows,
+        draws=preset.draws,
+        strongest=strongest.full_name,
+        auc=record.auc,
+        auc_interval=record.auc_interval,
+        tpr_at_1_percent_fpr=None if point is None else point.tpr,
+        epsilon_lower=lower.epsilon,
+        confidence=lower.confidence,
+        delta=lower.delta,
+        epsilon_upper=found.tested_guarantee.claimed_epsilon,
+        verdict=found.verdict,
+        design=f"{lower.neighbours} of a {lower.unit}",
+        refusal=lower.unmet[0] if lower.unmet else None,
+    )
+    write_json(path, _KeptAudit(AUDIT_SCHEMA, summary))
+    return summary
+
+
+def kept_audit(target: Run) -> AuditSummary | None:
+    """The audit that was made of a target, if one was."""
+    kept = _kept(_KeptAudit, target.path / "reproduce" / "audit.json", lambda k: k.schema == AUDIT_SCHEMA)
+    return None if kept is None else kept.found
+
+
+def measure_answers(target: Run) -> NoiseAccuracies:
+    """Measure the accuracies with the noise averaged and switched off, once."""
+    path = target.path / "reproduce" / "answers.json"
+    kept = _kept(NoiseAccuracies, path, lambda k: k.draws == AVERAGED_DRAWS)
+    if kept is not None:
+        return kept
+    inputs, config = load_inputs(target.config.data), target.config
+    model = target.load_model()
+
+    def measured(silent: bool) -> list[float]:
+        with noise_off(model) if silent else nullcontext():
+            return [
+                accuracy(
+                    predict(
+                        model,
+                        images.images,
+                        mean=config.mean,
+                        std=config.std,
+                        draws=1 if silent else AVERAGED_DRAWS,
+                        seed=config.seed,
+                    ),
+                    images.labels,
+                )
+                for images in (inputs.members(config.data.part), inputs.test)
+            ]
+
+    found = NoiseAccuracies(AVERAGED_DRAWS, *measured(silent=False), *measured(silent=True))
+    write_json(path, found)
+    return found
+
+
+def describe_data(name: str, size: Size, preset: Preset) -> DataUsed:
+    """Say on which images, how many of them, and how far that is from the paper."""
+    scale = preset.scale(name, size)
+    inputs = load_inputs(DataConfig(spec=scale.spec, limit=scale.limit))
+    if scale.spec == STAND_IN != name:
+        shown = f"fashion-sample in place of {DATA_TITLES[name]}"
+    elif name == "idc" and len(inputs.train) < PAPER_IDC_TRAINING_IMAGES:
+        shown = "IDC subset"
+    else:
+        shown = DATA_TITLES[name]
+    reduced = [reduction(name, size, preset)]
+    if shown == "IDC subset":
+        reduced.append("a subset of the patches")
+    return DataUsed(
+        name=name,
+        shown=shown,
+        spec=scale.spec,
+        fingerprint=fingerprint(inputs),
+        training_images=len(inputs.train),
+        a_quarter=len(inputs.quarters.target_train),
+        test_images=len(inputs.test),
+        classes=inputs.train.num_classes,
+        groups=None if inputs.train.groups is None else len(set(inputs.train.groups)),
+        epochs=scale.epochs,
+        dpsgd_epochs=scale.dpsgd_epochs,
+        batch_size=scale.batch_size,
+        dpsgd_batch_size=scale.dpsgd_batch_size,
+        reduced=", ".join(filter(None, reduced)),
+    )
+
+
+def accuracy_error(value: float, images: int) -> float:
+    """Give the standard error of an accuracy that was measured on so many images.
+
+    >>> round(accuracy_error(0.5, 10_000), 4)
+    0.005
+    """
+    return math.sqrt(max(value * (1 - value), 1 / (4 * images)) / images)
+
+
+def _kept(kind: type[T], path: Path, answers: Callable[[T], bool]) -> T | None:
+    """An outcome that was kept and answers what is asked; a damaged one is as good as none."""
+    try:
+        found = read_json(kind, path)
+    except ResperturbError:
+        return None
+    return found if answers(found) else None
+
+
+def kept_attack(name: str, target: Run) -> AttackFound | None:
+    """The attack that was made on a target, if one was."""
+    path = target.path / "reproduce" / f"attack-{name}.json"
+    kept = _kept(_KeptAttack, path, lambda k: k.found.schema == ATTACK_SCHEMA)
+    return None if kept is None else kept.found

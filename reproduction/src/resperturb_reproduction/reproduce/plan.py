@@ -1,0 +1,194 @@
+"""Which trainings an experiment takes at a preset, in what order, and how long they will be."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from resperturb.audits import learned_shadow_configs, shadow_config, shadow_configs
+from resperturb.models import parse_name
+from resperturb.perturbation import Additive, Multiplicative, Strategy
+from resperturb.training import TrainConfig, make_config
+from resperturb_reproduction.reproduce.declarations import PLAIN, Cell, Experiment, Variant
+from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, Scale
+
+# Training images and pixels of the sets; of IDC, of the subset this was planned with.
+SIZES = {
+    "mnist": (60_000, 28 * 28),
+    "cifar10": (50_000, 32 * 32),
+    "cifar100": (50_000, 32 * 32),
+    "idc": (9_038, 50 * 50),
+    STAND_IN: (4_000, 28 * 28),
+}
+# Seconds on one core of the machine this was planned on; `status` corrects them by what it finds measured.
+SECONDS_AN_EPOCH = 17.0  # ResNet8, 12,500 images of 32x32
+SECONDS_TO_START = 2.0
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The trainings that one row takes for one seed: the model, and the shadow models of the attacks on it."""
+
+    target: TrainConfig
+    shadows: tuple[TrainConfig, ...]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A piece of an experiment that is finished together: the rows of one seed, or the audit of its rows."""
+
+    experiment: Experiment
+    seed: int
+    audit: bool = False
+
+
+def make_strategy(variant: Variant) -> Strategy | None:
+    """The noise of a variant as an object."""
+    extra: dict[str, Any] = dict(variant.noise)
+    if variant.strategy == "additive":
+        return Additive(variant.gamma, **extra)
+    return Multiplicative(variant.gamma, **extra) if variant.strategy == "multiplicative" else None
+
+
+@cache
+def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
+    """Say how the model of a row is trained; every seed has its own quarters too.
+
+    >>> from resperturb_reproduction.reproduce.declarations import DPSGD
+    >>> config = target_config(Cell("mnist", DPSGD), Scale("mnist", 200, 100), seed=1)
+    >>> config.epochs, config.norm, config.schedule, config.data.split_seed
+    (100, 'group', 'quarter', 1)
+    """
+    variant = cell.variant
+    values: dict[str, Any] = {
+        "data": {"spec": scale.spec, "limit": scale.limit, "split_seed": seed, "part": "target_train"},
+        "model": variant.model,
+        "skip": variant.skip,
+        "perturbation": make_strategy(variant),
+        "epochs": scale.epochs,
+        "batch_size": scale.batch_size,
+        "schedule": scale.schedule,
+        # Said for networks of our own too, which have other defaults.
+        "optimizer": "sgd",
+        "warmup_epochs": 0,
+        "lr": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 1e-4,
+        "normalization": "half",
+        "augment": "none",
+        "seed": seed,
+        "seeded_noise": True,
+        **dict(variant.changes),
+    }
+    if variant.dpsgd:
+        values.update(epochs=scale.dpsgd_epochs, batch_size=scale.dpsgd_batch_size)
+        values.update(schedule="quarter", method={"name": "dpsgd"})
+    return make_config(**values)
+
+
+def paper_shadow(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
+    """Say how the paper's attacker trains: a standard network, whatever the target is.
+
+    >>> from resperturb_reproduction.reproduce.declarations import DPSGD
+    >>> scale = Scale("mnist", 200, 100)
+    >>> paper_shadow(Cell("mnist", DPSGD), scale, 0) == paper_shadow(Cell("mnist", PLAIN), scale, 0)
+    True
+    """
+    return shadow_config(target_config(Cell(cell.data, PLAIN), scale, seed), adaptive=False)
+
+
+def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: bool = False) -> Needs:
+    """List the trainings that a row takes: of the audit, or else of the other attacks."""
+    scale = preset.scale(cell.data, experiment.size)
+    target = target_config(cell, scale, seed)
+    if audit:
+        count = preset.shadows_of(cell.variant.dpsgd)
+        shadows = [*shadow_configs(target, count), *(learned_shadow_configs(target) if count else [])]
+        return Needs(target, _distinct(shadows))
+    shadows = [paper_shadow(cell, scale, seed)]
+    if "adaptive" in experiment.attacks:
+        shadows.append(shadow_config(target, adaptive=True))
+    return Needs(target, _distinct(shadows))
+
+
+def cells_of(unit: Unit, preset: Preset) -> list[Cell]:
+    """The rows that a unit is about."""
+    experiment = unit.experiment
+    if unit.audit:
+        return [cell for cell in experiment.cells if cell.variant.networks <= preset.audit_networks]
+    return [cell for cell in experiment.cells if unit.seed < preset.seeds_of(experiment, cell)]
+
+
+def needs_of(unit: Unit, preset: Preset) -> list[Needs]:
+    """All trainings of a unit."""
+    return [needs(unit.experiment, cell, preset, unit.seed, unit.audit) for cell in cells_of(unit, preset)]
+
+
+def rounds(experiments: Iterable[Experiment], preset: Preset) -> list[list[Unit]]:
+    """Put the work in order: the first seed of every table, the audits, the other seeds, everything else.
+
+    Whoever stops early has every table, if only from one seed.
+    """
+    experiments = list(experiments)
+    tables = [e for e in experiments if e.size == "table" and e.cells]
+    others = [e for e in experiments if e.cells and e not in tables]
+    ordered = [
+        [Unit(e, 0) for e in tables],
+        [Unit(e, 0, audit=True) for e in tables if "audit" in e.attacks],
+        *([Unit(e, seed) for e in tables] for seed in range(1, preset.seeds)),
+        [Unit(e, 0) for e in others],
+    ]
+    return [units for units in ordered if units]
+
+
+def trainings(experiments: Iterable[Experiment], preset: Preset) -> list[TrainConfig]:
+    """Every training of the experiments, each once, in the order of the rounds."""
+    found: list[TrainConfig] = []
+    for units in rounds(experiments, preset):
+        for unit in units:
+            for need in needs_of(unit, preset):
+                found += [need.target, *need.shadows]
+    return list(_distinct(found))
+
+
+def is_shadow(config: TrainConfig) -> bool:
+    """Whether a training is kept among the shadows."""
+    return config.data.part != "target_train"
+
+
+def kind_of(config: TrainConfig) -> str:
+    """What sort of training it is, for estimates: those of one sort are off by the same factor.
+
+    >>> kind_of(make_config(data={"spec": "mnist"}, model="en5-resnet8"))
+    'en5-resnet8 on mnist'
+    """
+    return f"{config.model}{f' by {config.method.title}' if config.method.private else ''} on {config.data.spec}"
+
+
+def described(config: TrainConfig) -> str:
+    """Name a training for people.
+
+    >>> data = {"spec": "mnist", "part": "target_train"}
+    >>> described(make_config(data=data, perturbation={"name": "additive", "gamma": 2.5}))
+    'resnet8 on mnist, additive 2.5, target_train, seed 0'
+    """
+    noise = config.perturbation
+    kind = "" if noise is None else f", {noise.name} {getattr(noise, 'gamma', 0.0):g}"
+    return f"{kind_of(config)}{kind}, {config.data.part}, seed {config.seed}"
+
+
+def estimate(config: TrainConfig) -> float:
+    """Guess the seconds that a training takes on one core.
+
+    >>> round(estimate(make_config(data={"spec": "cifar10"}, epochs=100)))
+    1702
+    """
+    images, pixels = SIZES.get(config.data.spec, SIZES["cifar10"])
+    records = min(images, config.data.limit or images) / 4
+    networks = parse_name(config.model).networks
+    work = SECONDS_AN_EPOCH * config.epochs * networks * records * pixels / (12_500 * 1024)
+    return SECONDS_TO_START + config.method.relative_cost * work
+
+
+def _distinct(configs: Iterable[TrainConfig]) -> tuple[TrainConfig, ...]:
+    return tuple({config.digest: config for config in configs}.values())

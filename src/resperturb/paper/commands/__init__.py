@@ -1,1 +1,0 @@
-"""The commands ``reproduce``, ``sde`` and ``bench``, which the command line adds to its own."""
