@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from resperturb.audits.assess import Candidates, Settings, _tested
+from resperturb.bounds.attack_metrics import attack_metrics
 from resperturb.bounds.audit_result import verdict_of
 from resperturb.bounds.comparison import TOO_FEW, Comparison, paired, per_group
 from resperturb.bounds.result import LowerBound
+from resperturb.errors import UsageError
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.length import training_length
@@ -28,7 +30,8 @@ def bounded(
     scores: np.ndarray, members: np.ndarray, labels: np.ndarray, design: str, groups: np.ndarray | None = None
 ) -> LowerBound:
     everybody = np.ones(len(scores), dtype=bool)
-    made = Comparison(design, everybody, members, labels, groups, DELTA, 0.9, attacks=1)  # type: ignore[arg-type]
+    units = np.arange(len(scores)) if groups is None else groups
+    made = Comparison(design, everybody, members, labels, units, DELTA, 0.9, attacks=1)  # type: ignore[arg-type]
     return made.bound(scores, "an attack")
 
 
@@ -107,6 +110,33 @@ def test_a_leaking_group_is_seen_where_its_records_are_not() -> None:
     assert combined[coins].mean() - combined[~coins].mean() == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.parametrize("own_coins", [True, False], ids=["canaries with coins", "canaries with their patient's"])
+def test_canaries_of_patients_are_bounded_and_tested_by_their_coins(own_coins: bool) -> None:
+    # 16 patients of 20 records and 20 canaries each; scores that say nothing are alike within a patient.
+    claims = alarms = 0
+    patient, canary = np.repeat(np.arange(16), 40), np.tile(np.arange(40) >= 20, 16)
+    units = np.where(canary, 16 + np.arange(640), patient) if own_coins else patient
+    for seed in range(200):
+        rng = np.random.default_rng([seed, own_coins])
+        members = (rng.random(16 + 640) < 0.5)[units]
+        scores = rng.normal(size=16)[patient] + 0.1 * rng.normal(size=640)
+        made = Comparison("add_remove", canary, members, np.zeros(640, np.int64), units, DELTA, 0.95, attacks=1)
+        bound = made.bound(scores, "an attack")
+        assert (bound.unit, bound.candidates) == (("record", 320) if own_coins else ("group", 16))
+        claims += bound.epsilon > 0
+        ins, outs = canary & members, canary & ~members
+        if ins.any() and outs.any():
+            found = attack_metrics(scores[ins], scores[outs], member_groups=units[ins], nonmember_groups=units[outs])
+            alarms += found.shows_leak()
+    # At most 10 are expected of each; four standard errors are 12.
+    assert max(claims, alarms) <= 10 + 12
+
+
+def test_a_unit_that_is_partly_a_member_is_refused() -> None:
+    with pytest.raises(UsageError, match="one unit"):
+        per_group(np.arange(3.0), np.array([True, False, True]), np.array([0, 0, 1]))
+
+
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 def test_the_bound_stays_below_the_truth_of_a_gaussian_mechanism(mu: float) -> None:
     above = {"add_remove": 0, "swap": 0}
@@ -138,7 +168,8 @@ def test_a_guarantee_is_compared_with_a_bound_for_the_same_neighbours_only() -> 
     proven = dpsgd_guarantee(noise_multiplier=1.0, length=run, delta=DELTA)
     nobody = np.zeros(4, bool)
     coins, cut = (
-        Comparison(kind, nobody, nobody, nobody, None, DELTA, 0.95, attacks=1) for kind in ("add_remove", "swap")
+        Comparison(kind, nobody, nobody, nobody, np.arange(4), DELTA, 0.95, attacks=1)
+        for kind in ("add_remove", "swap")
     )
     assert _tested(proven, coins) is proven
     swapped = _tested(proven, cut)

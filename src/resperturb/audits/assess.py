@@ -92,6 +92,11 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.kinds)
 
+    @property
+    def units(self) -> NDArray[np.int64]:
+        """The unit of every candidate: its group, or the candidate alone."""
+        return np.arange(len(self)) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
+
     def by_kind(self) -> dict[str, Bools]:
         """Who is of each kind; all canaries together too, where there are several kinds."""
         found = {kind: self.kinds == kind for kind in dict.fromkeys(self.kinds.tolist())}
@@ -114,7 +119,7 @@ class Candidates:
             chosen=canaries if has_canaries else ~canaries,
             members=self.members,
             labels=self.labels,
-            groups=None if has_canaries else self.groups,
+            units=self.units,
             delta=settings.delta,
             confidence=settings.confidence,
             attacks=attacks,
@@ -247,7 +252,7 @@ def _attacked(
         who = candidates.kinds == RECORD
         combined = {GROUP: "mean", **({f"{GROUP}, likelihood ratio": "sum"} if "lira-online" in attack.name else {})}
         for kind, how in combined.items():
-            own, members = per_group(scores[who], candidates.members[who], candidates.groups[who], how)
+            own, members = per_group(scores[who], candidates.members[who], candidates.units[who], how)
             if members.any() and not members.all():
                 metrics[kind] = attack_metrics(own[members], own[~members], confidence=settings.confidence)
     view = attack.view
@@ -269,7 +274,7 @@ def _metrics(scores: Scores, who: Bools, candidates: Candidates, settings: Setti
     ins, outs = who & candidates.members, who & ~candidates.members
     if not (ins.any() and outs.any()):
         return None
-    groups = candidates.groups if (candidates.kinds[who] == RECORD).all() else None
+    groups = candidates.groups
     return attack_metrics(
         scores[ins],
         scores[outs],

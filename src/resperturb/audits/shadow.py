@@ -204,7 +204,7 @@ class LearnedAttack:
             chosen=np.ones(len(asked), dtype=bool),
             members=members,
             labels=inputs.train.labels.numpy()[asked],
-            groups=None if groups is None else groups[asked],
+            units=np.arange(len(asked)) if groups is None else np.unique(groups[asked], return_inverse=True)[1],
             delta=delta,
             confidence=confidence,
             attacks=1,

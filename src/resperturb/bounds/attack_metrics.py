@@ -51,6 +51,7 @@ class AttackMetrics:
     members: int
     nonmembers: int
     groups: int | None = None
+    targets: int = 1
 
     def at_fpr(self, fpr: float) -> TruePositiveRate | None:
         """Look up the true positive rate at ``fpr``.
@@ -86,8 +87,9 @@ def attack_metrics(
         nonmembers: One score per non-member.
         confidence: Of the intervals.
         threshold: The attack's own threshold for ``balanced_accuracy``; the best in hindsight if left out.
-        member_groups: The group of every member, where records of one person were in or out together.
-        nonmember_groups: The group of every non-member.
+        member_groups: Unit of every member, where records of one person share their membership; units of one record
+            each are counted as records.
+        nonmember_groups: Unit of every non-member.
         rates: The false positive rates to report.
 
     Returns:
@@ -107,15 +109,15 @@ def attack_metrics(
     area = auc(ins, outs)
     groups = None
     independent = ins.size, outs.size
-    if member_groups is None or nonmember_groups is None:
-        variance = _delong_variance(ins, outs, np.arange(ins.size), np.arange(outs.size))
+    own = np.arange(ins.size) if member_groups is None else np.asarray(member_groups)
+    other = np.arange(outs.size) if nonmember_groups is None else np.asarray(nonmember_groups)
+    counts = len(np.unique(own)), len(np.unique(other))
+    variance = _delong_variance(ins, outs, own, other)
+    if counts == independent:
         p_value = _rank_test(ins, outs)
     else:
-        own, other = np.asarray(member_groups), np.asarray(nonmember_groups)
-        variance = _delong_variance(ins, outs, own, other)
         p_value = _group_test(ins, outs, own, other)
-        independent = len(np.unique(own)), len(np.unique(other))
-        groups = sum(independent)
+        independent, groups = counts, sum(counts)
     return AttackMetrics(
         auc=area,
         auc_interval=_area_interval(area, variance, *independent, confidence),

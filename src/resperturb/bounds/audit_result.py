@@ -8,11 +8,12 @@ from typing import Any, Literal
 from resperturb.bounds.attack_metrics import AttackMetrics
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import Scores
+from resperturb.bounds.targets import TargetMetrics
 from resperturb.files import plain
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
 
-SCHEMA = 3
+SCHEMA = 4
 
 # Names of kinds of candidates that are not kinds of canaries.
 RECORD, CANARIES, GROUP = "record", "canaries", "group"
@@ -28,7 +29,8 @@ class AttackResult:
 
     ``access`` and ``draws`` say which answers it saw, ``combination`` how it combined several. A ``fixed`` attack was
     chosen before anything was measured. ``metrics`` is by kind of candidate: ``record``, a kind of canary,
-    ``canaries`` (all of them), ``group`` (scores combined per group).
+    ``canaries`` (all of them), ``group`` (scores combined per group); with several targets they are means over these,
+    and ``per_target`` has each one's, by kind.
     """
 
     name: str
@@ -39,6 +41,7 @@ class AttackResult:
     fixed: bool
     metrics: dict[str, AttackMetrics]
     lower_bound: LowerBound | None = None
+    per_target: dict[str, tuple[TargetMetrics, ...]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -121,6 +124,8 @@ class AuditResult:
     """Everything that an audit found. Attacks are ordered by AUC, the strongest first.
 
     ``guarantee`` is what is proven and ``tested_guarantee`` the same for the neighbours that this audit can test.
+    ``targets`` is the number of attacked models, ``unit`` what shares a coin (``record``, ``patient``), ``design``
+    what decided membership, and ``left_out`` what was not used, and why. ``subject`` says what the numbers are about.
     Printed, it is a sentence and a line per fixed attack.
     """
 
@@ -140,6 +145,11 @@ class AuditResult:
     caveats: tuple[str, ...]
     digests: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict, compare=False)
+    targets: int = 1
+    unit: str = RECORD
+    design: str = "coins"
+    left_out: tuple[str, ...] = ()
+    subject: Literal["this model", "models of this recipe"] = "this model"
     schema: int = SCHEMA
     folder: Path | None = field(default=None, compare=False, repr=False)
 

@@ -10,23 +10,25 @@ may be relied on. Two designs give such coins:
   compares data sets in which one image is replaced by another of the same label says how often those can be guessed.
   The additive strategy's guarantee is of this kind and no other.
 
-With groups (all records of one person) the coin is the group's: scores are combined per group, and the bound is for a
-group. Both designs are bounded by the one-run method for (epsilon, delta) of Mahloujifar, Melis and Chaudhuri (2024).
+Rows of one unit (all records of one person) share a coin: their scores are combined, and the bound is for a group. A
+canary with a unit of its own is a coin of its own; canaries that share a unit count once. Both designs are bounded by
+the one-run method for (epsilon, delta) of Mahloujifar, Melis and Chaudhuri (2024).
 """
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from resperturb.bounds.arrays import Bools
+from resperturb.bounds.arrays import Bools, Ints
 from resperturb.bounds.audit_result import AttackScores
 from resperturb.bounds.one_run import one_run_fdp
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import Scores
 from resperturb.bounds.thresholds import Confusion
+from resperturb.errors import UsageError
 
 Neighbours = Literal["add_remove", "swap"]
 
@@ -48,29 +50,30 @@ class Comparison:
     """How an audit bounds epsilon; settled before anything is scored.
 
     Attributes:
-        neighbours: Which two data sets the bound is about.
+        neighbours: The two data sets that the bound is about.
         chosen: The candidates whose scores count.
-        members: Who of all candidates was in.
-        labels: The label of every candidate.
-        groups: The group of every candidate, if groups were in or out together.
-        delta: At which epsilon is bounded.
-        confidence: Of all bounds together.
-        attacks: The number of attacks that bound epsilon; each gets its share of the error (Bonferroni).
+        members: Membership of every candidate.
+        labels: Label of every candidate.
+        units: Unit of every candidate, a number; rows of one unit share a coin.
+        delta: Delta of the bound.
+        confidence: Confidence of the largest bound.
+        attacks: Number of attacks that bound epsilon; each gets its share of the error (Bonferroni).
     """
 
     neighbours: Neighbours
     chosen: Bools
     members: Bools
-    labels: NDArray[np.int64]
-    groups: NDArray[Any] | None
+    labels: Ints
+    units: Ints
     delta: float
     confidence: float
     attacks: int
 
-    @property
+    @cached_property
     def unit(self) -> Literal["record", "group"]:
-        """Whether the coins are those of records or of groups."""
-        return "record" if self.groups is None else "group"
+        """Whether the coins are those of records, or of groups: units that another candidate shares."""
+        _, codes, rows = np.unique(self.units, return_inverse=True, return_counts=True)
+        return "group" if (rows[codes][self.chosen] > 1).any() else "record"
 
     @property
     def each(self) -> float:
@@ -85,8 +88,8 @@ class Comparison:
     def split(self, scores: Scores) -> AttackScores:
         """The scores of units that were in and of those that were out, as the design compares them."""
         scores, members, labels = scores[self.chosen], self.members[self.chosen], self.labels[self.chosen]
-        if self.groups is not None:
-            scores, members = per_group(scores, members, self.groups[self.chosen])
+        if self.unit == "group":
+            scores, members = per_group(scores, members, self.units[self.chosen])
             labels = np.zeros(len(scores), dtype=np.int64)
         if self.neighbours == "add_remove":
             return AttackScores(scores[members], scores[~members])
@@ -114,39 +117,43 @@ class Comparison:
         return self._described(empty)
 
     def _described(self, bound: LowerBound) -> LowerBound:
-        units = self.chosen.sum() if self.groups is None else len(np.unique(self.groups[self.chosen]))
         return replace(
             bound,
             assumptions=(ASSUMED[self.neighbours, self.unit],),
             neighbours=self.neighbours,
             unit=self.unit,
-            candidates=int(units),
+            candidates=len(np.unique(self.units[self.chosen])),
             correction=self.correction,
         )
 
 
-def per_group(scores: Scores, members: Bools, groups: NDArray[Any], how: str = "mean") -> tuple[Scores, Bools]:
-    """Combine the scores of each group's records.
+def per_group(scores: Scores, members: Bools, units: Ints, how: str = "mean") -> tuple[Scores, Bools]:
+    """Combine the scores of each unit's rows.
 
     Args:
-        scores: One per record.
-        members: Who was in; the same for all records of a group.
-        groups: The group of every record.
-        how: ``mean``, or ``sum``: of log-likelihood ratios, that of the whole group.
+        scores: One score per row.
+        members: Membership of every row; the same for all rows of a unit.
+        units: Unit of every row.
+        how: ``mean``, or ``sum`` for log-likelihood ratios.
 
     Returns:
-        One score per group, and which groups were in.
+        One score per unit, and which units are members.
 
-    >>> per_group(np.array([1.0, 3.0, 5.0]), np.array([True, True, False]), np.array(["a", "a", "b"]))
+    Raises:
+        UsageError: Rows of one unit differ in membership.
+
+    >>> per_group(np.array([1.0, 3.0, 5.0]), np.array([True, True, False]), np.array([7, 7, 9]))
     (array([2., 5.]), array([ True, False]))
     """
-    _, first, codes = np.unique(groups, return_index=True, return_inverse=True)
+    _, first, codes = np.unique(units, return_index=True, return_inverse=True)
+    if (members != members[first][codes]).any():
+        raise UsageError("rows of one unit (patient) must all be members, or none of them.")
     finite = np.clip(scores, np.finfo(np.float64).min / len(scores), np.finfo(np.float64).max / len(scores))
     sums: Scores = np.bincount(codes, weights=finite).astype(np.float64)
     return (sums if how == "sum" else sums / np.bincount(codes)), members[first]
 
 
-def paired(scores: Scores, members: Bools, labels: NDArray[np.int64]) -> AttackScores:
+def paired(scores: Scores, members: Bools, labels: Ints) -> AttackScores:
     """Match members with non-members of the same label at random, and give the differences of their scores.
 
     A pair is ordered by a coin; it counts as *member* where its first is the member. Whoever finds no partner is left

@@ -1,0 +1,278 @@
+"""Statistics over several targets: intervals, tests and bounds where each of K models is attacked once.
+
+In the leave-one-out design models 2j and 2j + 1 are trained on opposite coins. Each model is a target once, and every
+model outside its pair is evidence about it. The K values of an attack are therefore not independent: on scores
+without signal their mean has about twice the variance of K independent values. The rules here account for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtr, stdtrit
+
+from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
+from resperturb.bounds.intervals import Interval
+from resperturb.bounds.result import LowerBound
+from resperturb.bounds.scores import check_probability
+from resperturb.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TargetMetrics:
+    """What one attack finds on one of several targets. ``tpr`` is by false positive rate: ``{"0.01": 0.2}``."""
+
+    auc: float
+    tpr: dict[str, float]
+    members: int
+    nonmembers: int
+
+    @classmethod
+    def of(cls, found: AttackMetrics) -> "TargetMetrics":
+        """Keep the numbers of one target.
+
+        >>> from resperturb.bounds import attack_metrics
+        >>> TargetMetrics.of(attack_metrics([2, 3], [1, 0])).tpr["0.1"]
+        1.0
+        """
+        rates = {f"{point.fpr:g}": point.tpr for point in found.tpr_at_fpr}
+        return cls(found.auc, rates, found.members, found.nonmembers)
+
+
+def mean_interval(values: ArrayLike, confidence: float, low: float = 0.0, high: float = 1.0) -> Interval:
+    """Return the confidence interval of a mean over targets: mean +- t(K/2 - 1) sqrt(2) s/sqrt(K).
+
+    Its degrees of freedom count pairs of models, and the factor sqrt(2) the dependence between targets. It is about
+    this pool of records under other coins and seeds.
+
+    Args:
+        values: One value per target, such as its AUC.
+        confidence: Confidence of the interval.
+        low: The smallest possible mean.
+        high: The largest possible mean.
+
+    Returns:
+        The interval; everything possible for fewer than four targets.
+
+    >>> [round(end, 3) for end in mean_interval([0.6, 0.62, 0.58, 0.6, 0.61, 0.59], confidence=0.95)]
+    [0.565, 0.635]
+    """
+    mean, error, freedom = _mean(values)
+    if freedom < 1:
+        return Interval(low, high)
+    reach = float(stdtrit(freedom, 0.5 + check_probability("confidence", confidence) / 2)) * error
+    return Interval(min(high, max(low, mean - reach)), max(low, min(high, mean + reach)))
+
+
+def mean_p_value(values: ArrayLike, null: float = 0.5) -> float:
+    """Return the one-sided p-value of a mean over targets above ``null``, by the statistic of :func:`mean_interval`.
+
+    >>> round(mean_p_value([0.6, 0.62, 0.58, 0.6, 0.61, 0.59]), 4)
+    0.0033
+    """
+    mean, error, freedom = _mean(values)
+    if freedom < 1 or mean <= null:
+        return 1.0
+    return float(stdtr(freedom, (null - mean) / error)) if error > 0 else 0.0
+
+
+def _mean(values: ArrayLike) -> tuple[float, float, int]:
+    """The mean, its standard error, and the degrees of freedom."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise UsageError("values must be one finite number per target.")
+    freedom = array.size // 2 - 1
+    error = float(np.sqrt(2 / array.size) * array.std(ddof=1)) if freedom >= 1 else float("inf")
+    return float(array.mean()), error, freedom
+
+
+def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackMetrics:
+    """Combine what one attack finds on each of several targets.
+
+    Args:
+        metrics: The metrics of each target, for one kind of candidate.
+        confidence: Confidence of the intervals.
+
+    Returns:
+        Means over targets, with intervals and a test that count targets. ``members``, ``nonmembers`` and ``groups``
+        are the smallest numbers of any target. Where all targets agree exactly, the interval is that of one of them.
+
+    >>> from resperturb.bounds import attack_metrics
+    >>> rng = np.random.default_rng(0)
+    >>> found = over_targets([attack_metrics(rng.normal(1, 1, 50), rng.normal(0, 1, 50)) for _ in range(8)], 0.95)
+    >>> found.targets, found.members, found.auc_interval.low < found.auc < found.auc_interval.high
+    (8, 50, True)
+    """
+    if len(metrics) <= 1:
+        return metrics[0]
+    areas = np.array([found.auc for found in metrics])
+    alike = bool((areas == areas[0]).all())
+    groups = [found.groups for found in metrics if found.groups is not None]
+    return AttackMetrics(
+        auc=float(areas.mean()),
+        auc_interval=metrics[0].auc_interval if alike else mean_interval(areas, confidence),
+        p_value=max(found.p_value for found in metrics) if alike else mean_p_value(areas),
+        balanced_accuracy=float(np.mean([found.balanced_accuracy for found in metrics])),
+        tpr_at_fpr=tuple(
+            _rate_over_targets(points, confidence)
+            for points in zip(*(found.tpr_at_fpr for found in metrics), strict=True)
+        ),
+        members=min(found.members for found in metrics),
+        nonmembers=min(found.nonmembers for found in metrics),
+        groups=min(groups) if groups else None,
+        targets=len(metrics),
+    )
+
+
+def _rate_over_targets(points: Sequence[TruePositiveRate], confidence: float) -> TruePositiveRate:
+    rates = np.array([point.tpr for point in points])
+    widest = max((point.interval for point in points), key=lambda interval: interval.high - interval.low)
+    return TruePositiveRate(
+        fpr=points[0].fpr,
+        tpr=float(rates.mean()),
+        interval=widest if (rates == rates[0]).all() else mean_interval(rates, confidence),
+        tied=any(point.tied for point in points),
+    )
+
+
+def target_confidence(confidence: float) -> float:
+    """Return the confidence at which :func:`median_bound` needs the bound of each target.
+
+    >>> target_confidence(0.95)
+    0.975
+    """
+    return (1 + check_probability("confidence", confidence)) / 2
+
+
+MEDIAN_RULE = "the bound that half of the targets reach, each at half of the allowed error (Markov's inequality)"
+MEDIAN_ASSUMED = (
+    "Each target's coins were fair and independent of all models outside its pair; the statement is about the coins "
+    "and the noise of all trainings together."
+)
+
+
+def median_bound(bounds: Sequence[LowerBound], confidence: float, targets: int | None = None) -> LowerBound:
+    """Bound epsilon over all targets: the ceil(K/2)-th largest of K bounds, each at half of the allowed error.
+
+    Of a true claim at most a share alpha/2 of the targets is expected to refute it, so half of them do with
+    probability at most alpha (Markov's inequality), however the targets depend on each other. Guesses of different
+    targets must not be pooled: with two models on independent coins at epsilon 0, guess the coins of each by those of
+    the other; both are right equally often, and the pooled count has twice the binomial variance.
+
+    Args:
+        bounds: The bound of each target, the best of its attacks, at :func:`target_confidence` or above.
+        confidence: Confidence of the result.
+        targets: K, if more than the bounds given: a target that was retrained or left out counts as bound 0.
+
+    Returns:
+        The bound, with its assumptions.
+
+    Raises:
+        UsageError: There is no bound, or one has less confidence than the rule needs.
+    """
+    needed = target_confidence(confidence)
+    if not bounds or any(bound.confidence < needed - 1e-12 for bound in bounds):
+        raise UsageError(f"the median rule needs the bound of each target at confidence {needed:g} or above.")
+    count = max(len(bounds), targets or 0)
+    ordered = sorted(bounds, key=lambda bound: -bound.epsilon)
+    place = (count + 1) // 2
+    chosen = ordered[min(place, len(ordered)) - 1]
+    left_out = place > len(ordered)
+    return replace(
+        chosen,
+        epsilon=0.0 if left_out else chosen.epsilon,
+        attack=None if left_out or chosen.epsilon == 0 else chosen.attack,
+        confidence=confidence,
+        assumptions=(*chosen.assumptions, MEDIAN_ASSUMED),
+        correction=f"{MEDIAN_RULE}, {count} targets; of each {chosen.correction or 'one bound'}",
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference between two settings on the same coins, with its interval.
+
+    ``equivalent`` says that both one-sided tests at ``margin`` (TOST) are significant at 1 - ``confidence``.
+    """
+
+    mean: float
+    interval: Interval
+    margin: float
+    equivalent: bool
+    targets: int
+    confidence: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval excludes 0."""
+        return not self.interval.low <= 0 <= self.interval.high
+
+    @property
+    def words(self) -> str:
+        """The difference as a person would say it."""
+        low, high = self.interval
+        number = f"{self.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+        verdict = [] if self.decided else ["not told apart from 0"]
+        verdict += [f"equivalent within {self.margin:g}"] if self.equivalent else []
+        return f"{number}: {' and '.join(verdict)}" if verdict else number
+
+
+def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, margin: float = 0.02) -> Difference:
+    """Compare two settings whose K models share coins and seeds: ``first`` minus ``second``, target by target.
+
+    Args:
+        first: One value per target, such as its AUC.
+        second: The values of the other setting on the same coins.
+        confidence: Confidence of the interval; the two one-sided tests of equivalence share 1 - ``confidence`` each.
+        margin: The largest difference that does not matter.
+
+    Returns:
+        The mean difference, its interval, and whether the settings are equivalent.
+
+    Raises:
+        UsageError: The two do not have one finite value for each of the same targets.
+
+    >>> paired_difference([0.61, 0.63, 0.62, 0.60, 0.6, 0.6], [0.60, 0.62, 0.61, 0.60, 0.6, 0.6], 0.95).words
+    '+0.005 [-0.009, +0.019]: not told apart from 0 and equivalent within 0.02'
+    """
+    own, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if own.shape != other.shape:
+        raise UsageError(f"settings are compared on the same targets, not on {own.size} and {other.size}.")
+    inner = mean_interval(own - other, 1 - 2 * (1 - confidence), -1.0, 1.0)
+    return Difference(
+        mean=float((own - other).mean()),
+        interval=mean_interval(own - other, confidence, -1.0, 1.0),
+        margin=margin,
+        equivalent=-margin < inner.low and inner.high < margin,
+        targets=own.size,
+        confidence=confidence,
+    )
+
+
+def against_best(
+    values: ArrayLike, others: Mapping[str, ArrayLike], confidence: float, margin: float = 0.02
+) -> tuple[str, Difference]:
+    """Compare a setting with the best of several others, chosen on one half of the targets, compared on the other.
+
+    Choosing and comparing on the same targets would favour the comparator. Pairs of models stay in one half.
+
+    Args:
+        values: One leak per target of the setting; less is better.
+        others: The same of each other setting, on the same coins.
+        confidence: Confidence of the interval.
+        margin: The largest difference that does not matter.
+
+    Returns:
+        The name of the comparator, and the setting minus the comparator on the other half.
+
+    Raises:
+        UsageError: There is nothing to compare with, or there are too few targets for two halves.
+    """
+    own = np.asarray(values, dtype=np.float64)
+    every = {name: np.asarray(other, dtype=np.float64) for name, other in others.items()}
+    if not every or own.size < 8:
+        raise UsageError("comparing with the best needs at least one other setting and eight targets.")
+    choosing = np.arange(own.size) // 2 % 2 == 0
+    best = min(every, key=lambda name: float(every[name][choosing].mean()))
+    return best, paired_difference(own[~choosing], every[best][~choosing], confidence, margin)
