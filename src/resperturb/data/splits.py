@@ -1,7 +1,8 @@
-"""Who is a member: the paper's four quarters from a seed, and a held-out test part, by groups if asked."""
+"""Which records are members: given rows, the paper's four quarters, and a held-out test part."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,6 +10,35 @@ import numpy as np
 from resperturb.errors import UsageError
 
 Indices: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """The rows that a model is trained on, named by their digest; equal digests are equal rows.
+
+    ``numbers`` ascend, and are None where only the digest is known, as in a configuration file.
+
+    >>> RowNumbers.of([3, 1]) == RowNumbers.of([1, 3])
+    True
+    """
+
+    digest: str
+    numbers: Indices | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, rows: Any) -> "RowNumbers":
+        """Check, sort and name row numbers.
+
+        Raises:
+            UsageError: They are no row numbers, repeat, or are none.
+        """
+        given = np.asarray(rows)
+        if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) == 0 or given.min() < 0:
+            raise UsageError("rows are at least one row number, counted from 0.")
+        numbers = np.unique(given).astype(np.int64)
+        if len(numbers) < len(given):
+            raise UsageError("rows repeat; give each row number once.")
+        return cls(hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest(), numbers)
 
 
 @dataclass(frozen=True, eq=False)

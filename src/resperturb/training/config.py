@@ -20,6 +20,7 @@ from pydantic import (
 
 from resperturb.data.canaries import KINDS
 from resperturb.data.poison import Kind
+from resperturb.data.splits import RowNumbers
 from resperturb.errors import UsageError
 from resperturb.models.names import NetworkName, parse_name
 from resperturb.models.source import Argument, Request, source_of
@@ -48,7 +49,7 @@ NORMALIZATIONS: dict[str, tuple[Constants, Constants]] = {
     "mnist": (0.1307, 0.3081),
 }
 
-Part = Literal["target_train", "shadow_train", "audit", "half", "all"]
+Part = Literal["target_train", "shadow_train", "audit", "half", "all", "rows"]
 Positive = Annotated[int, Field(gt=0)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -99,15 +100,34 @@ class PoisonConfig(_Frozen):
     present: bool
 
 
+def _rows(value: object) -> RowNumbers | None:
+    if value is None or isinstance(value, RowNumbers):
+        return value
+    return RowNumbers(value) if isinstance(value, str) else RowNumbers.of(value)
+
+
+Rows = Annotated[
+    InstanceOf[RowNumbers] | None,
+    BeforeValidator(_rows),
+    PlainSerializer(lambda rows: None if rows is None else rows.digest, return_type=str | None),
+]
+
+
 class DataConfig(_Frozen):
     """Which images, how to read them, and which part of them the model is trained on.
 
-    ``part`` is all of the training images; or one of the paper's quarters, drawn from ``split_seed``; or ``audit``,
-    to which each image of the target half belongs by its own fair coin, tossed from ``subset_seed``; or ``half``, the
-    same for nearly all of the training images. An attack needs to know who was in and who was out, so a model of all
-    images is attacked through ``canaries``: records made for the purpose, added in memory by coins that are tossed
-    from ``subset_seed`` too; or through its recipe, on halves. ``poison`` is for audits over many trainings, half of
-    them with a record that is made to be noticed.
+    ``part`` is one of:
+
+    - ``all``: all training images;
+    - ``target_train``, ``shadow_train``: one of the paper's quarters, drawn from ``split_seed``;
+    - ``audit``: each image of the target half by its own fair coin, drawn from ``subset_seed``;
+    - ``half``: the same for nearly all training images;
+    - ``rows``: given row numbers of the training images followed by the canaries, which are those of a model of
+      ``canaries_for``; see :meth:`TrainConfig.on_rows`.
+
+    ``canaries`` are records made for an audit. Each is added in memory by its own coin, drawn from ``subset_seed``,
+    so that a model of all images can be attacked too. ``poison`` is for audits over many trainings, half of them with
+    a record that is made to be noticed.
     """
 
     spec: str
@@ -122,7 +142,15 @@ class DataConfig(_Frozen):
     subset_seed: Seed = 0
     canaries: CanaryConfig | None = None
     poison: PoisonConfig | None = None
+    rows: Rows = None
+    canaries_for: Part = "all"
     fingerprint: str = ""
+
+    @model_validator(mode="after")
+    def _has_rows_where_it_needs_them(self) -> "DataConfig":
+        if (self.part == "rows") != (self.rows is not None):
+            raise UsageError("data.rows goes with the part 'rows', and only with that; see TrainConfig.on_rows.")
+        return self
 
 
 def _strategy(value: object) -> Strategy | None:
@@ -240,6 +268,34 @@ class TrainConfig(_Frozen):
         values.update(_method_in_schema_1(self.method, self.seeded_noise))
         canonical = json.dumps({"schema": 1, **values}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def on_rows(self, rows: Any, seed: int) -> "TrainConfig":
+        """Give the same recipe for other records.
+
+        Args:
+            rows: Row numbers of the table: the training images, then the canaries of this configuration. So a row
+                number means the same for every model of an audit.
+            seed: The seed of the training.
+
+        Returns:
+            A configuration of the part ``rows``; a run of it keeps the row numbers in ``rows.npy``.
+
+        Raises:
+            UsageError: The row numbers are negative, repeat, or are none.
+
+        >>> config = TrainConfig(data=DataConfig(spec="fashion-sample")).on_rows([5, 2], seed=1)
+        >>> config.data.part, config.data.rows.numbers.tolist(), config.seed
+        ('rows', [2, 5], 1)
+        """
+        data = self.data
+        changes = {
+            "part": "rows",
+            "rows": RowNumbers.of(rows),
+            "canaries_for": data.canaries_for if data.part == "rows" else data.part,
+            "subset_seed": 0,
+            "poison": None,
+        }
+        return self.model_copy(update={"data": data.model_copy(update=changes), "seed": seed})
 
     def learning_rate(self, epoch: int) -> float:
         """Give the learning rate of an epoch, counted from 0.

@@ -9,7 +9,7 @@ from resperturb.data import load_pair
 from resperturb.data.canaries import Bools, Canaries, concatenated, fair_coins, make_canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.poison import copies_of, make_poison
-from resperturb.data.splits import Indices, Quarters, four_quarters
+from resperturb.data.splits import Indices, Quarters, RowNumbers, four_quarters
 from resperturb.data.storage import DataIn, chosen_data_in
 from resperturb.errors import UsageError
 from resperturb.training.config import CanaryConfig, DataConfig, PoisonConfig
@@ -25,6 +25,8 @@ class Inputs:
     subset_seed: int = 0
     canary_config: CanaryConfig | None = None
     poison_config: PoisonConfig | None = None
+    rows: RowNumbers | None = None
+    canaries_for: str = "all"
 
     @cached_property
     def quarters(self) -> Quarters:
@@ -61,6 +63,11 @@ class Inputs:
                 chosen[group] = True
         return np.flatnonzero(chosen[codes])
 
+    def table(self, part: str) -> ImageSet:
+        """The rows that models of one audit are trained on: all training images, then the canaries of this part."""
+        canaries = self.canaries(part)
+        return self.train if canaries is None else concatenated(self.train, canaries.images)
+
     def members(self, part: str) -> ImageSet:
         """The images that a model of this part is trained on, with poison, and the canaries whose coin says so."""
         images = self.train.select(self.member_indices(part))
@@ -68,6 +75,8 @@ class Inputs:
         if poison is not None and poison.present:
             images = concatenated(images, copies_of(self.poison(part), poison.copies))
         canaries = self.canaries(part)
+        if self.rows is not None:
+            self._check_rows(0 if canaries is None else len(canaries))
         if canaries is None:
             return images
         return concatenated(images, canaries.images.select(np.flatnonzero(self.canary_coins(len(canaries)))))
@@ -79,6 +88,9 @@ class Inputs:
 
     def member_indices(self, part: str) -> Indices:
         """Which of the training images a model of this part is trained on, canaries aside."""
+        if part == "rows":
+            numbers = self._row_numbers()
+            return numbers[numbers < len(self.train)]
         if part == "all":
             canaries = self.canaries(part)
             everybody = np.arange(len(self.train))
@@ -94,6 +106,8 @@ class Inputs:
         config = self.canary_config
         if config is None:
             return None
+        if part == "rows":
+            part = self.canaries_for
         if part == "all":
             spare = np.arange(len(self.train))
         else:
@@ -102,7 +116,22 @@ class Inputs:
 
     def canary_coins(self, count: int) -> Bools:
         """Say which of the canaries are put in."""
+        if self.rows is not None:
+            return np.isin(np.arange(count) + len(self.train), self._row_numbers())
         return fair_coins(count, self.subset_seed, purpose=1)
+
+    def _row_numbers(self) -> Indices:
+        if self.rows is None or self.rows.numbers is None:
+            raise UsageError(
+                "the configuration names its rows by their digest only; they are kept in rows.npy next to the "
+                "config.json of its run."
+            )
+        return self.rows.numbers
+
+    def _check_rows(self, canaries: int) -> None:
+        count, last = len(self.train) + canaries, int(self._row_numbers()[-1])
+        if last >= count:
+            raise UsageError(f"there is no row {last}: there are {len(self.train)} images and {canaries} canaries.")
 
     def _coins(self, pool: Indices) -> Bools:
         groups = self.train.groups
@@ -129,7 +158,16 @@ def load_inputs(data: DataConfig) -> Inputs:
         UsageError: They cannot be read, or are not those of the fingerprint that ``data`` carries.
     """
     same_images = data.model_copy(
-        update={"part": "all", "fingerprint": "", "split_seed": 0, "subset_seed": 0, "canaries": None, "poison": None}
+        update={
+            "part": "all",
+            "fingerprint": "",
+            "split_seed": 0,
+            "subset_seed": 0,
+            "canaries": None,
+            "poison": None,
+            "rows": None,
+            "canaries_for": "all",
+        }
     )
     try:
         train, test = _provided.get(data.fingerprint) or _load_pair(same_images, chosen_data_in())
@@ -140,7 +178,9 @@ def load_inputs(data: DataConfig) -> Inputs:
             f"{error} The images are those of --data {data.spec} when this was trained: give the command in the "
             "folder that it was given in, or put them back."
         ) from error
-    inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries, data.poison)
+    inputs = Inputs(
+        train, test, data.split_seed, data.subset_seed, data.canaries, data.poison, data.rows, data.canaries_for
+    )
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(
             f"{data.spec} is not the data this was made with: its images have changed (fingerprint "

@@ -1,10 +1,12 @@
-"""A run: a directory that holds what was asked, how it went, and what came out.
+"""A run: a directory that holds the configuration of a training, its course and its results.
 
-``config.json`` what was asked, ``metrics.jsonl`` one line per epoch, ``checkpoint.safetensors`` while it is
-unfinished, ``model.safetensors`` and ``result.json`` once it is done. ``result.json`` holds the digests of the
-others, which are checked when the run is opened.
+``config.json`` is the configuration and ``metrics.jsonl`` has one line per epoch; ``checkpoint.safetensors`` is there
+while the training is unfinished, ``model.safetensors`` and ``result.json`` once it is finished. ``result.json`` holds
+the digests of the others, which are checked when the run is opened. A run of the part ``rows`` has its row numbers in
+``rows.npy``, and their digest in the configuration.
 """
 
+import io
 import math
 import os
 from collections.abc import Iterator
@@ -15,25 +17,37 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
 
+from resperturb.data.splits import Indices, RowNumbers
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import digest_of, held, leftovers, parse_json, read_bytes, read_json, sync, write_json
+from resperturb.files import (
+    digest_of,
+    held,
+    leftovers,
+    parse_json,
+    read_bytes,
+    read_json,
+    sync,
+    write_bytes,
+    write_json,
+)
 from resperturb.models.build import build
 from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.guarantee import Guarantee, nothing_proven
-from resperturb.sealed import Digests, differing, read_bound_json, write_bound_json
+from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import TrainConfig
 from resperturb.training.migrate import from_file, to_file
 from resperturb.training.secret import NAME as SECRET
 from resperturb.training.secret import secrecy
 
-CONFIG = "config.json"
+CONFIG, ROWS = "config.json", "rows.npy"
 
 SCHEMA = 2
 DAMAGED = "restore it, or train again with another --out"
@@ -230,7 +244,7 @@ class Run:
     def leftovers(self) -> list[Path]:
         """Find what processes that were killed while they wrote for the training have left behind."""
         names = (self.checkpoint_path, self.model_path, self.metrics_path, self.result_path, self.pending_path)
-        return leftovers(self.path, (CONFIG, SECRET, *(path.name for path in names)))
+        return leftovers(self.path, (CONFIG, ROWS, SECRET, *(path.name for path in names)))
 
     def secrets(self) -> list[Path]:
         """Find the files that may hold the secret of a training; a finished run has none."""
@@ -274,7 +288,26 @@ def open_run(path: Path | str) -> Run:
     made_by = ""
     if "resperturb" not in content and (path / "result.json").is_file():
         made_by = read_json(_MadeBy, path / "result.json", DAMAGED).environment.get("resperturb", "")
-    return Run(path, from_file(content, str(path / CONFIG), made_by))
+    return Run(path, _with_rows(from_file(content, str(path / CONFIG), made_by), path / ROWS))
+
+
+def _with_rows(config: TrainConfig, path: Path) -> TrainConfig:
+    """Read the row numbers that the configuration names."""
+    if config.data.rows is None:
+        return config
+    try:
+        rows = RowNumbers.of(np.load(io.BytesIO(read_bytes(path)), allow_pickle=False))
+    except (*DAMAGED_ARCHIVE, UsageError) as error:
+        raise ResperturbError(f"{path} is damaged ({str(error)[:200]}); {DAMAGED}.") from error
+    if rows != config.data.rows:
+        raise ResperturbError(f"{path} does not hold the rows of {CONFIG}; {DAMAGED}.")
+    return config.model_copy(update={"data": config.data.model_copy(update={"rows": rows})})
+
+
+def _npy(numbers: Indices) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, numbers)
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True)
@@ -304,6 +337,8 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
         _check_free(path, config)
         run = Run(path, config)
         if not (path / CONFIG).exists():
+            if config.data.rows is not None and config.data.rows.numbers is not None:
+                write_bytes(path / ROWS, _npy(config.data.rows.numbers))
             write_json(path / CONFIG, to_file(config, version("resperturb")))
         _tidy(run)
         yield run
@@ -312,7 +347,9 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
 def _check_free(path: Path, config: TrainConfig) -> None:
     """Refuse a folder that holds anything but this run."""
     # Looked at first, or it could be what another process writes after it was seen that there is no configuration.
-    foreign = path.exists() and (not path.is_dir() or any(not item.name.startswith(".") for item in path.iterdir()))
+    foreign = path.exists() and (
+        not path.is_dir() or any(not item.name.startswith(".") and item.name != ROWS for item in path.iterdir())
+    )
     if (path / CONFIG).exists():
         present = open_run(path)
         if present.config != config:
