@@ -201,7 +201,7 @@ def _axes(rows: Sequence[dict[str, Any]]) -> list[str]:
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for attack in row["attacks"]:
         if attack["attack"] in _SHOWN:
-            sight, _, combination = attack["view"].removeprefix("noise on, ").partition(", ")
+            sight, _, combination = attack["view"].removeprefix("noise on, ").removeprefix("served, ").partition(", ")
             combination = combination or ("votes" if attack["attack"] == "label-only" else "mean logit")
             cells.setdefault((attack["attack"], combination), {})[sight] = f"{attack['record']['auc']:.3f}"
     sights = list(dict.fromkeys(sight for found in cells.values() for sight in found))

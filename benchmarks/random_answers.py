@@ -18,14 +18,14 @@ class Scoring:
     """
 
     def __init__(self, records: int, shadows: int, draws: int) -> None:
-        query = Query("noise on", tuple(sorted({1, draws})))
+        query = Query("served", tuple(sorted({1, draws})))
         seen, rng = views([query]), np.random.default_rng(0)
         statistics = ShadowStatistics.empty(seen, records)
         members = rng.random(records) < 0.5
         for _ in range(shadows):
-            statistics.add({"noise on": random_answers(rng, records, query)}, members)
+            statistics.add({"served": random_answers(rng, records, query)}, members)
             members = ~members  # as in an audit, half of the shadow models are trained on a record
-        self._evidence = Evidence({"noise on": random_answers(rng, records, query)}, statistics, records * 9 // 10)
+        self._evidence = Evidence({"served": random_answers(rng, records, query)}, statistics, records * 9 // 10)
         self._attacks = attacks_on(seen, shadows)
 
     def run(self) -> None:
@@ -38,8 +38,8 @@ def random_answers(rng: np.random.Generator, records: int, query: Query) -> Sign
     """Make up what a model answers about so many records."""
     shape = records, query.draws
 
-    def averaged() -> np.ndarray:
-        return rng.standard_normal((records, len(query.averages)), dtype=np.float32)
+    def averaged(*more: int) -> np.ndarray:
+        return rng.standard_normal((records, len(query.averages), *more), dtype=np.float32)
 
     return Signals(
         query.averages,
@@ -47,7 +47,7 @@ def random_answers(rng: np.random.Generator, records: int, query: Query) -> Sign
         confidence=rng.standard_normal(shape, dtype=np.float32),
         correct=rng.random(shape) < 0.8,
         mean_confidence=averaged(),
-        highest=averaged(),
+        top=averaged(3),
         entropy=averaged(),
         modified_entropy=averaged(),
     )

@@ -21,10 +21,10 @@ def test_an_attack_of_ones_own_is_listed_and_scores() -> None:
         return 2 * evidence.target(view)[:, 0]
 
     try:
-        names = [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0)]
+        names = [attack.name for attack in attacks_on(views([Query("weights")]), shadows=0)]
         assert "twice the confidence" in names
-        evidence = Evidence({"noise off": answers(4)}, None, count=3)
-        attack = PlannedAttack("twice the confidence", View("noise off", 1))
+        evidence = Evidence({"weights": answers(4)}, None, count=3)
+        attack = PlannedAttack("twice the confidence", View("weights", 1))
         assert attack.published.score(evidence, attack.view).tolist() == [0, 2, 4]
         assert not attack.bounding
     finally:

@@ -1,19 +1,17 @@
-"""Thresholds per class, votes under augmentation and noise, quantile regression and loss trajectories."""
+"""Thresholds per class, votes under augmentation, quantile regression."""
 
 import numpy as np
 import pytest
 import torch
 
-from resperturb.attacks.augmented import VARIANTS, augmented
 from resperturb.attacks.evidence import ENTROPY_EDGES, ClassCounts
-from resperturb.attacks.label_only import noise_robustness, share_right
 from resperturb.attacks.modified_entropy import below_threshold, class_thresholds
 from resperturb.attacks.moments import Extremes, Moments, trimmed
 from resperturb.attacks.quantile import quantile_scores
 from resperturb.attacks.rmia import tuned_a
-from resperturb.attacks.trajectory import loss_trace_iqr
 from resperturb.bounds.metrics import auc, balanced_accuracy
 from resperturb.errors import UsageError
+from resperturb.training.augmented import VARIANTS, augmented
 
 
 def test_the_threshold_of_a_class_is_the_one_that_tells_shadows_members_best() -> None:
@@ -22,7 +20,7 @@ def test_the_threshold_of_a_class_is_the_one_that_tells_shadows_members_best() -
     # Members of class 0 lie near 0.01, those of class 1 near 1; the others ten times higher.
     values = np.exp(rng.normal(np.log(np.where(labels == 0, 0.01, 1.0) * np.where(members, 1, 10)), 0.5))
     counts = ClassCounts.empty()
-    counts.add(values, labels, members)
+    counts.add(values, labels, members, ~members)
     thresholds = class_thresholds(counts.inside, counts.outside, ENTROPY_EDGES)
     for label in (0, 1):
         own = labels == label
@@ -62,15 +60,6 @@ def test_augmented_queries_are_the_image_its_mirror_image_and_shifts_of_both() -
         augmented(images, len(VARIANTS))
 
 
-def test_records_far_from_the_boundary_keep_their_label_under_noise() -> None:
-    images = torch.tensor([[0.05], [0.5], [5.0], [-5.0]])
-    labels = torch.tensor([1, 1, 1, 1])
-    shares = noise_robustness(lambda batch: (batch[:, 0] > 0).long(), images, labels, [0.1, 1.0], repeats=200)
-    assert shares[0] < shares[1] < shares[2] == 1.0
-    assert shares[3] == 0.0
-    assert share_right(np.array([[True, True, False, False]])).tolist() == [0.5]
-
-
 def test_quantile_regression_compares_a_record_with_its_likes() -> None:
     rng = np.random.default_rng(1)
     kind = rng.integers(0, 4, 3000)
@@ -106,19 +95,6 @@ def test_quantile_regression_keeps_to_one_thread_and_gives_the_others_back(monke
         quantile_scores(features[:20], values[:20], features[20:], values[20:])
         assert seen == [{1}, {1}]
         assert threads() == {2}
-
-
-def test_the_risk_of_a_record_is_the_interquartile_range_of_its_losses() -> None:
-    losses = np.array([[3.0, 0.1, 3.0], [2.0, 0.1, 3.1], [1.0, 0.1, 2.9], [0.0, 0.1, 3.0], [0.0, 0.1, 3.0]])
-    expected = np.quantile(losses, 0.75, axis=0) - np.quantile(losses, 0.25, axis=0)
-    assert loss_trace_iqr(losses).tolist() == pytest.approx(expected.tolist())
-    # Fitted late: at risk. Fitted at once, or never: not.
-    assert np.argmax(loss_trace_iqr(losses)) == 0
-    for wrong in (np.zeros(4), np.zeros((1, 3)), np.full((3, 2), np.nan)):
-        with pytest.raises(UsageError):
-            loss_trace_iqr(wrong)
-    with pytest.raises(UsageError, match="quantiles"):
-        loss_trace_iqr(losses, low=0.8, high=0.2)
 
 
 def test_a_is_tuned_on_what_shadows_with_a_record_give_it() -> None:

@@ -47,7 +47,7 @@ def attack(found: AuditResult, name: str, view: str) -> AttackResult:
 
 def test_it_finds_what_a_network_memorised(audited: tuple[Run, AuditResult]) -> None:
     _, found = audited
-    metrics = attack(found, "rmia-online", "noise off").metrics
+    metrics = attack(found, "rmia-online", "weights").metrics
     assert metrics["record"].auc > 0.65
     assert metrics["canaries"].auc > 0.75
     assert metrics["record"].members == metrics["record"].nonmembers == 30
@@ -57,7 +57,7 @@ def test_it_finds_what_a_network_memorised(audited: tuple[Run, AuditResult]) -> 
 def test_it_attacks_in_every_way_and_measures_every_kind(audited: tuple[Run, AuditResult]) -> None:
     _, found = audited
     assert {one.name for one in found.attacks} >= {*ATTACKS, "shadow", "shadow-adaptive"}
-    assert {one.access for one in found.attacks} == {"noise on", "noise off"}
+    assert {one.access for one in found.attacks} == {"served", "weights"}
     assert found.candidates == {"record": 60, **CANARIES}
     for one in found.attacks:
         learned = one.name.startswith("shadow")
@@ -73,7 +73,7 @@ def test_it_is_kept_in_the_run_with_the_scores_of_fixed_attacks(audited: tuple[R
     assert read_audit(run.path).to_dict() == found.to_dict()
     kept = {one.result.full_name: one for one in kept_attacks(run.path)}
     assert set(kept) == {one.full_name for one in found.fixed}
-    one = kept["rmia-online, noise off"]
+    one = kept["rmia-online, weights"]
     assert auc(one.scores.members, one.scores.nonmembers) == one.result.auc
 
 
@@ -120,7 +120,7 @@ def test_an_attack_network_that_does_not_learn_is_told_of_and_the_rest_stands(
     audited: tuple[Run, AuditResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, whole = audited
-    monkeypatch.setattr("resperturb.attacks.shadow_network.LEARNING_MARGIN", -1.0)  # none learns as much as that
+    monkeypatch.setattr("resperturb.audits.shadow_network.LEARNING_MARGIN", -1.0)  # none learns as much as that
     monkeypatch.setattr("resperturb.audits.shadow._kept", lambda target, asked: None)
     found = audit_run(run, **SETTINGS)
     assert {one.full_name for one in found.attacks} == {
@@ -173,7 +173,7 @@ def test_a_model_of_all_images_is_audited_by_its_canaries(tmp_path: Path) -> Non
     run = train(tiny_config(data=data, epochs=1), runs=tmp_path)
     found = audit_run(run, shadows=0)
     assert found.candidates == {"out_of_distribution": 30}
-    assert (run.path / "attacks" / "loss-noise-off.json").exists()
+    assert (run.path / "attacks" / "loss-served.json").exists()
 
 
 def test_without_canaries_its_recipe_is_audited_on_halves_and_that_is_said(
@@ -238,12 +238,12 @@ def test_noise_decides_how_a_model_is_asked(audited: tuple[Run, AuditResult]) ->
     def accesses(**changes: object) -> list[str]:
         return [query.access for query in queries_of(run.config.model_copy(update=changes), (1, 4))]
 
-    assert accesses() == ["noise on", "noise off"]
-    assert accesses(perturbation=None) == ["noise off"]
-    assert accesses(perturbation=Additive(0.0)) == ["noise off"]
-    assert accesses(perturbation=Additive(0.0, input_std=1.0)) == ["noise on", "noise off"]
-    assert accesses(model="en3-resnet8") == ["noise on", "noise off", "networks apart"]
-    assert accesses(augment="crop") == ["noise on", "noise off", "augmented"]
+    assert accesses() == ["served", "weights"]
+    assert accesses(perturbation=None) == ["served"]
+    assert accesses(perturbation=Additive(0.0)) == ["served"]
+    assert accesses(perturbation=Additive(0.0, input_std=1.0)) == ["served", "weights"]
+    assert accesses(model="en3-resnet8") == ["served", "weights", "networks"]
+    assert accesses(augment="crop") == ["served", "weights", "augmented"]
 
 
 def test_a_guarantee_that_an_attack_contradicts_is_refuted(

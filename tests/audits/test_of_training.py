@@ -281,7 +281,7 @@ def fit(indices: np.ndarray, seed: int) -> Any:
 
 def test_a_perturbed_module_is_asked_with_many_draws_and_without_its_noise(tmp_path: Path) -> None:
     found = run(fit, tmp_path, draws=(1, 4))
-    assert {(one.access, one.draws) for one in found.attacks} >= {("noise on", 1), ("noise on", 4), ("noise off", 1)}
+    assert {(one.access, one.draws) for one in found.attacks} >= {("served", 1), ("served", 4), ("weights", 1)}
     assert found.model.train_accuracy > found.model.test_accuracy
 
 
@@ -307,7 +307,7 @@ def test_a_module_that_is_wrong_is_told_what_it_did(change: Any, reason: str) ->
 def test_a_softmax_at_the_end_of_a_module_changes_no_answer() -> None:
     model, loader = fit(np.arange(60), 0)
     ended = torch.nn.Sequential(model, torch.nn.Softmax(dim=1))
-    plain, same = (ask((one, loader), np.arange(ROWS), LABELS, (1,))["noise off"] for one in (model, ended))
+    plain, same = (ask((one, loader), np.arange(ROWS), LABELS, (1,))["weights"] for one in (model, ended))
     np.testing.assert_allclose(plain.confidence, same.confidence, rtol=1e-3, atol=1e-3)
 
 
@@ -317,7 +317,7 @@ def test_a_module_with_a_noise_of_its_own_is_asked_many_times() -> None:
             return x[:, :3] + torch.randn(len(x), 3)
 
     answers = ask((Noisy(), lambda rows: [torch.tensor(FEATURES[rows]).float()]), np.arange(ROWS), LABELS, (1, 4))
-    assert {access: signals.averages for access, signals in answers.items()} == {"noise on": (1, 4)}
+    assert {access: signals.averages for access, signals in answers.items()} == {"served": (1, 4)}
 
 
 def test_a_function_that_answers_differently_each_time_is_asked_many_times(tmp_path: Path) -> None:

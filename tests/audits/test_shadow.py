@@ -120,7 +120,7 @@ def test_a_target_of_which_nobody_was_left_out_cannot_be_attacked(attacked_run: 
 
 def result(scores: AttackScores) -> AttackResult:
     metrics = attack_metrics(scores.members, scores.nonmembers)
-    return AttackResult("x", "nobody", "noise off", 1, None, True, {"record": metrics})
+    return AttackResult("x", "nobody", "weights", 1, None, True, {"record": metrics})
 
 
 def test_scores_survive_the_disk_and_damage_is_named(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_scores_survive_the_disk_and_damage_is_named(tmp_path: Path) -> None:
     [back] = kept_attacks(tmp_path)
     np.testing.assert_array_equal(back.scores.members, scores.members)
     assert back.result == result(scores)
-    path = tmp_path / "attacks" / "x-noise-off.npz"
+    path = tmp_path / "attacks" / "x-weights.npz"
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(ResperturbError, match="x-noise-off.npz is damaged"):
+    with pytest.raises(ResperturbError, match="x-weights.npz is damaged"):
         kept_attacks(tmp_path)
 
 

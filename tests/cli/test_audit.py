@@ -49,9 +49,9 @@ def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None
     shown = " ".join(done.stdout.split())
     for words in (
         "AUC of every attack on the records",
-        "1 draw",
+        "served",
         "2 draws",
-        "noise off",
+        "weights",
         "mislabelled canaries",
         "leaks: AUC",
         "No guarantee: Noise that is Gaussian",

@@ -69,7 +69,7 @@ def test_it_says_what_the_strongest_attack_found(attacked_run: Run) -> None:
     [kept] = kept_attacks(attacked_run.path)
     found = kept.result
     words = text(render([ReportedModel("mine", attacked_run.path, attacked_run)], "A report"))
-    assert "“mine” leaks: the only attack that was tried (shadow, noise off)" in words
+    assert "“mine” leaks: the only attack that was tried (shadow, served)" in words
     assert f"AUC of {found.auc:.3f} ({found.auc_interval[0]:.3f} to {found.auc_interval[1]:.3f})" in words
     assert f"its test accuracy is {attacked_run.result.test_accuracy:.3f}" in words
 
@@ -145,7 +145,7 @@ def test_a_tied_rate_is_no_number_anywhere_and_an_attack_without_ties_goes_first
 
     def keep(name: str, members: Any, nonmembers: Any) -> ReportedModel:
         metrics = {"record": attack_metrics(members, nonmembers)}
-        attack = AttackResult(name, "", "noise off", 1, None, True, metrics)
+        attack = AttackResult(name, "", "weights", 1, None, True, metrics)
         keep_attack(run.path, attack, AttackScores(members, nonmembers), dict(run.digests))
         return ReportedModel("mine", run.path, run)
 
@@ -285,7 +285,7 @@ def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
     for number in range(20):
         scores = AttackScores(rng.random(200), rng.random(200))
         metrics = {"record": attack_metrics(scores.members, scores.nonmembers)}
-        attack = AttackResult(f"a{number}", "", "noise off", 1, None, True, metrics)
+        attack = AttackResult(f"a{number}", "", "weights", 1, None, True, metrics)
         keep_attack(run.path, attack, scores, dict(run.digests))
     mine = ReportedModel("mine", run.path, run)
     assert mine.worst is not None

@@ -15,7 +15,8 @@ from scipy.special import digamma, gammaln, polygamma
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.moments import Moments
 from resperturb.attacks.registry import register_attack
-from resperturb.attacks.signals import Floats, View
+from resperturb.attacks.signals import View
+from resperturb.bounds.arrays import Floats
 from resperturb.bounds.scores import Scores
 from resperturb.errors import UsageError
 

@@ -6,23 +6,27 @@ from dataclasses import dataclass
 from resperturb.attacks.registry import ATTACKS, Attack
 from resperturb.attacks.signals import Combination, Query, View
 
-# Fixed before anything is measured. BaVarIA is good with few shadows and with many, so their number decides nothing.
-BOUNDING = frozenset({"bavaria", "rmia-online"})
-BOUNDING_WITHOUT_SHADOWS = frozenset({"loss", "modified-entropy"})
-HEADLINES = frozenset({"loss", "lira-online-global"})
+# Fixed before anything is measured, for every model and number of shadow models. BaVarIA is good with few of them and
+# with many.
+BOUNDING = ("bavaria", "rmia-online")
+BOUNDING_WITHOUT_SHADOWS = ("loss", "modified-entropy")
+# Each bounding attack has two views, "served" with the most draws and "weights". The error is split over all four$
+# even where a model has no second view, so that bounds of different models compare.
+BOUNDING_VIEWS = 2
+FIXED = ("loss", "lira-online-global", "label-only")
 
 
 @dataclass(frozen=True)
 class PlannedAttack:
     """An attack on one view of the answers.
 
-    ``headline`` attacks are fixed before anything is measured; they are kept for the report, and epsilon is bounded
-    by those of them that are ``bounding``.
+    ``fixed`` attacks are chosen before anything is measured: their scores are kept, and a leak is judged by them.
+    Epsilon is bounded by those of them that are ``bounding``.
     """
 
     name: str
     view: View
-    headline: bool = False
+    fixed: bool = False
     bounding: bool = False
 
     @property
@@ -35,19 +39,19 @@ def views(queries: Sequence[Query]) -> list[View]:
     """List all ways to combine the answers to ``queries``.
 
     Args:
-        queries: How a model is asked.
+        queries: The queries of a model.
 
     Returns:
         The views of its answers.
 
-    >>> [str(view) for view in views([Query("noise on", (1, 4))])][-2:]
-    ['noise on, 4 draws, spread', 'noise on, 4 draws, votes']
+    >>> [str(view) for view in views([Query("served", (1, 4))])][-2:]
+    ['served, 4 draws, spread', 'served, 4 draws, votes']
     """
     found = []
     for query in queries:
         for draws in query.averages:
             combinations: tuple[Combination, ...] = ("mean logit",)
-            if query.access == "networks apart":
+            if query.access == "networks":
                 combinations = ("mean log-probability", "spread")
             elif query.access == "augmented":
                 combinations = ("mean logit", "votes", "each")
@@ -57,40 +61,53 @@ def views(queries: Sequence[Query]) -> list[View]:
     return found
 
 
-def attacks_on(seen: Sequence[View], shadows: int) -> list[PlannedAttack]:
+def error_shares(shadows: int, more: Sequence[str] = ()) -> int:
+    """Count the shares that the error of the bounds on epsilon is split into.
+
+    >>> error_shares(16), error_shares(0), error_shares(16, ["my-attack"])
+    (4, 4, 6)
+    """
+    bounding = BOUNDING if shadows else BOUNDING_WITHOUT_SHADOWS
+    return BOUNDING_VIEWS * len({*bounding, *more})
+
+
+def attacks_on(
+    seen: Sequence[View], shadows: int, more: Sequence[str] = (), population: bool = True
+) -> list[PlannedAttack]:
     """List all attacks on these views.
 
     Args:
         seen: The views of the answers.
-        shadows: How many shadow models there are; with none, only attacks that do without are listed.
+        shadows: The number of shadow models; with none, only attacks that need none are listed.
+        more: Names of attacks that bound epsilon besides the default ones.
+        population: Whether there are rows that no model was trained on; attacks that need them are left out if not.
 
     Returns:
         The attacks, each on one view.
 
-    >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=0) if attack.bounding]
+    >>> [attack.name for attack in attacks_on(views([Query("served")]), shadows=0) if attack.bounding]
     ['loss', 'modified-entropy']
-    >>> [attack.name for attack in attacks_on(views([Query("noise off")]), shadows=4) if attack.bounding]
+    >>> [attack.name for attack in attacks_on(views([Query("served")]), shadows=4) if attack.bounding]
     ['bavaria', 'rmia-online']
     """
-    most = max((view.draws for view in seen if view.access == "noise on"), default=0)
-    best = {
+    most = max((view.draws for view in seen if view.access == "served"), default=0)
+    # One primary view of the model as it is served, and one of its weights: the same for every model.
+    primary = [
         view
         for view in seen
-        if (view.access != "noise on" or view.draws == most)
-        and view.combination not in ("votes", "mean log-probability")
-    }
-    bounding = BOUNDING if shadows else BOUNDING_WITHOUT_SHADOWS
-    headlines = HEADLINES | bounding
-    votes = {view for view in seen if view.draws == max(most, 1) and view.combination in ("votes", "mean logit")}
-
-    def is_headline(name: str, view: View) -> bool:
-        return view in votes if name == "label-only" else view in best and name in headlines
-
+        if view.combination == "mean logit"
+        and (view.access == "weights" or (view.access, view.draws) == ("served", most))
+    ]
+    bounding = {*(BOUNDING if shadows else BOUNDING_WITHOUT_SHADOWS), *more}
+    votes = [view for view in seen if view.access == "served" and view.draws == most and view.combination == "votes"]
+    fixed_views = dict.fromkeys((*FIXED, *bounding), primary) | {"label-only": votes or primary[:1]}
     return [
-        PlannedAttack(name, view, is_headline(name, view), view in best and name in bounding)
+        PlannedAttack(
+            name, view, fixed=view in fixed_views.get(name, ()), bounding=name in bounding and view in primary
+        )
         for view in seen
         for name in _fitting(view)
-        if shadows or not ATTACKS[name].shadows
+        if (shadows or not ATTACKS[name].shadows) and (population or "population" not in ATTACKS[name].needs)
     ]
 
 

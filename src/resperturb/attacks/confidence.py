@@ -11,7 +11,7 @@ SALEM = "Salem et al. 2018 (arXiv:1806.01246)"
 @register_attack("confidence", SALEM)
 def confidence(evidence: Evidence, view: View) -> Scores:
     """Score by the log-probability of the most probable class."""
-    return evidence.answers[view.access].average("highest", view.draws)[: evidence.count]
+    return evidence.answers[view.access].average("top", view.draws)[: evidence.count, 0]
 
 
 @register_attack("entropy", SALEM)

@@ -1,18 +1,18 @@
-"""What an attacker has: the answers of the target, and what shadow models say about every row."""
+"""The evidence of an attacker: the target's answers, and statistics of the shadow models' answers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from resperturb.attacks.moments import Extremes, Moments, trimmed
 from resperturb.attacks.signals import Access, Signals, View
+from resperturb.bounds.arrays import Bools, Floats, Ints, Singles
 
 Answers = Mapping[Access, Signals]
 
-# The modified entropies at which shadows' members and non-members are counted.
+# The edges between which the modified entropies of shadow models are counted.
 ENTROPY_EDGES = np.geomspace(1e-9, 100.0, 241)
 
 
@@ -20,8 +20,8 @@ ENTROPY_EDGES = np.geomspace(1e-9, 100.0, 241)
 class ClassCounts:
     """How often a signal of shadows' members, and of their non-members, fell between two edges, for every class."""
 
-    inside: NDArray[np.int64]
-    outside: NDArray[np.int64]
+    inside: Ints
+    outside: Ints
 
     @classmethod
     def empty(cls) -> "ClassCounts":
@@ -29,24 +29,28 @@ class ClassCounts:
         none = np.zeros((0, ENTROPY_EDGES.size + 1), dtype=np.int64)
         return cls(none, none.copy())
 
-    def add(self, values: NDArray[np.float64], labels: NDArray[np.int64], members: NDArray[np.bool_]) -> None:
-        """Take in one shadow's signal of every row."""
+    def add(self, values: Floats, labels: Ints, members: Bools, outside: Bools, sign: int = 1) -> None:
+        """Count one shadow's signal of every row."""
         missing = int(labels.max(initial=-1)) + 1 - len(self.inside)
         if missing > 0:
             more = np.zeros((missing, self.inside.shape[1]), dtype=np.int64)
             self.inside, self.outside = (np.concatenate([counts, more]) for counts in (self.inside, self.outside))
         bins = np.searchsorted(ENTROPY_EDGES, values, side="right")
-        np.add.at(self.inside, (labels[members], bins[members]), 1)
-        np.add.at(self.outside, (labels[~members], bins[~members]), 1)
+        np.add.at(self.inside, (labels[members], bins[members]), sign)
+        np.add.at(self.outside, (labels[outside], bins[outside]), sign)
+
+    def copy(self) -> "ClassCounts":
+        """Copy the counts."""
+        return ClassCounts(self.inside.copy(), self.outside.copy())
 
 
 @dataclass(frozen=True, eq=False)
 class ShadowStatistics:
-    """What shadow models say about every row: moments of each view's statistic, with and without the row.
+    """Statistics of the shadow models' answers about every row: moments of each view, with and without the row.
 
-    ``extremes`` are the lowest and the highest value of the statistic, ``probabilities`` the moments of the label's
-    probability, ``entropies`` the modified entropies of every class. Shadows are taken in one at a time, and what is
-    kept does not grow with their number.
+    ``extremes`` are the extreme values of the statistic, ``probabilities`` the moments of the label's probability,
+    ``entropies`` the modified entropies of every class. Shadow models are added one at a time, and their number does
+    not change the size.
     """
 
     inside: dict[View, Moments]
@@ -57,7 +61,7 @@ class ShadowStatistics:
 
     @classmethod
     def empty(cls, views: Iterable[View], rows: int) -> "ShadowStatistics":
-        """Start without any shadow."""
+        """Start without any shadow model."""
         seen = list(views)
         averaged = [view for view in seen if view.combination == "mean logit"]
         return cls(
@@ -68,54 +72,91 @@ class ShadowStatistics:
             {view: ClassCounts.empty() for view in averaged},
         )
 
-    def add(self, answers: Answers, members: NDArray[np.bool_]) -> None:
-        """Take in the answers of one shadow, which was trained on ``members``."""
+    def add(self, answers: Answers, members: Bools, about: Bools | None = None) -> None:
+        """Add the answers of one shadow model.
+
+        Args:
+            answers: Its answers about every row.
+            members: The rows that it was trained on.
+            about: The rows that it may be evidence about; all if None.
+        """
+        self._change(answers, members, about, add=True)
+
+    def remove(self, answers: Answers, members: Bools, about: Bools | None = None) -> None:
+        """Remove the answers of one shadow model that was added before; see :meth:`add`.
+
+        At most one model may be removed per row and side before the extremes are read.
+        """
+        self._change(answers, members, about, add=False)
+
+    def _change(self, answers: Answers, members: Bools, about: Bools | None, add: bool) -> None:
+        change = "add" if add else "remove"
+        inside = members if about is None else members & about
+        outside = ~members if about is None else ~members & about
         for view in self.inside:
             signals = answers[view.access]
             statistic = signals.statistic(view)
             for moments, extremes, where in zip(
-                (self.inside[view], self.outside[view]), self.extremes[view], (members, ~members), strict=True
+                (self.inside[view], self.outside[view]), self.extremes[view], (inside, outside), strict=True
             ):
-                moments.add(statistic, where)
-                extremes.add(statistic, where)
+                getattr(moments, change)(statistic, where)
+                getattr(extremes, change)(statistic, where)
             if view in self.probabilities:
                 with_it, without_it = self.probabilities[view]
-                with_it.add(expit(statistic), members)
-                without_it.add(expit(statistic), ~members)
-                self.entropies[view].add(signals.average("modified_entropy", view.draws), signals.labels, members)
+                getattr(with_it, change)(expit(statistic), inside)
+                getattr(without_it, change)(expit(statistic), outside)
+                entropy = signals.average("modified_entropy", view.draws)
+                self.entropies[view].add(entropy, signals.labels, inside, outside, 1 if add else -1)
+
+    def copy(self) -> "ShadowStatistics":
+        """Copy all statistics."""
+        return ShadowStatistics(
+            {view: moments.copy() for view, moments in self.inside.items()},
+            {view: moments.copy() for view, moments in self.outside.items()},
+            {view: (low.copy(), high.copy()) for view, (low, high) in self.extremes.items()},
+            {view: (inside.copy(), outside.copy()) for view, (inside, outside) in self.probabilities.items()},
+            {view: counts.copy() for view, counts in self.entropies.items()},
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What an attacker has: the target's answers, the shadows' (None without), and which rows are candidates.
+    """The target's answers, statistics of the shadow models, and the number of candidates.
 
-    The first ``count`` rows are candidates; the rest are the population, which no model was trained on.
+    Attributes:
+        answers: The target's answers about every row.
+        shadows: The shadow models' statistics; None without shadow models.
+        count: The number of candidates, which come first; the other rows are the population, which no model was
+            trained on.
+        each: For attacks that need single shadow models: of a view, the values ``[S, R, d]`` of every shadow model
+            and which rows it was trained on, ``[S, R]``. Read when called.
     """
 
     answers: Answers
     shadows: ShadowStatistics | None
     count: int
+    each: Callable[[View], tuple[Singles, Bools]] | None = None
 
-    def target(self, view: View) -> NDArray[np.float64]:
-        """The target's statistic of every candidate."""
+    def target(self, view: View) -> Floats:
+        """Return the target's statistic of every candidate."""
         return self.answers[view.access].statistic(view)[: self.count]
 
-    def labels(self, view: View) -> NDArray[np.int64]:
-        """The label of every candidate."""
+    def labels(self, view: View) -> Ints:
+        """Return the label of every candidate."""
         return self.answers[view.access].labels[: self.count]
 
     def moments(self, view: View) -> tuple[Moments, Moments]:
-        """The shadows' moments of every candidate: with it, without it."""
+        """Return the moments of the shadow models with and without every candidate."""
         shadows = self.known_shadows()
         return shadows.inside[view].first(self.count), shadows.outside[view].first(self.count)
 
     def trimmed_moments(self, view: View) -> tuple[Moments, Moments]:
-        """The same without the lowest and the highest shadow of every candidate."""
+        """Return the same without the lowest and the highest shadow model of every candidate."""
         with_it, without_it = self.known_shadows().extremes[view]
         inside, outside = self.moments(view)
         return trimmed(inside, with_it.first(self.count)), trimmed(outside, without_it.first(self.count))
 
     def known_shadows(self) -> ShadowStatistics:
-        """The shadows' statistics, for methods that need them."""
+        """Return the shadow models' statistics, for attacks that need them."""
         assert self.shadows is not None
         return self.shadows

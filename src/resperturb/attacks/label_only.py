@@ -1,15 +1,11 @@
-"""Only the predicted label is seen: how often it is right under noise or augmentation (Choquette-Choo et al., 2021).
+"""Label-only attack: how often the label is predicted under noise or augmentation (Choquette-Choo et al., 2021).
 
-A model is more robust around the records that it was trained on. The votes are those of the model's own noise, of
-augmented queries (see :mod:`resperturb.attacks.augmented`), or of noise that the attacker adds.
+A model is more robust around the records that it was trained on. The votes are those of the model's own noise or of
+augmented queries.
 """
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
@@ -33,39 +29,3 @@ def share_right(correct: NDArray[np.bool_]) -> Scores:
     """
     shares: Scores = correct.mean(axis=1)
     return shares
-
-
-def noise_robustness(
-    predict: Callable[[Tensor], Tensor],
-    images: Tensor,
-    labels: Tensor,
-    levels: Sequence[float],
-    repeats: int = 10,
-    seed: int = 0,
-) -> Scores:
-    """Return the share of right labels when the attacker adds noise to the record, over several levels.
-
-    It stands for the distance to the decision boundary, which takes thousands of queries to find without noise.
-
-    Args:
-        predict: The labels a model predicts for a batch of images.
-        images: ``[rows, ...]``, as ``predict`` takes them.
-        labels: The right labels.
-        levels: Standard deviations of the noise.
-        repeats: Queries per level.
-        seed: Of the noise; all records get the same.
-
-    Returns:
-        One share per record.
-
-    >>> sign = lambda batch: (batch[:, 0] > 0).long()
-    >>> noise_robustness(sign, torch.tensor([[0.1], [5.0]]), torch.tensor([1, 1]), levels=[1.0]).tolist()
-    [0.4, 1.0]
-    """
-    generator = torch.Generator().manual_seed(seed)
-    right = []
-    for level in levels:
-        for _ in range(repeats):
-            noise = torch.randn(images.shape[1:], generator=generator)
-            right.append((predict(images + level * noise) == labels).numpy())
-    return share_right(np.stack(right, axis=1))

@@ -15,7 +15,8 @@ from scipy.special import log_ndtr
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.moments import Moments
 from resperturb.attacks.registry import Score, register_attack
-from resperturb.attacks.signals import Combination, Floats, View
+from resperturb.attacks.signals import Combination, View
+from resperturb.bounds.arrays import Floats
 from resperturb.errors import UsageError
 
 CARLINI = "Carlini et al. 2022 (arXiv:2112.03570)"

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from resperturb.attacks.evidence import ENTROPY_EDGES, Evidence
 from resperturb.attacks.registry import register_attack
-from resperturb.attacks.signals import Floats, View
+from resperturb.attacks.signals import View
+from resperturb.bounds.arrays import Floats
 from resperturb.bounds.scores import Scores
 
 SONG = "Song and Mittal 2021 (arXiv:2003.10595)"

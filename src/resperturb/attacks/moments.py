@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.attacks.signals import Floats
+from resperturb.bounds.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,35 @@ class Moments:
         after = values[rows] - self.mean[rows]
         self.scatter[rows] += before[:, :, None] * after[:, None, :]
 
+    def remove(self, values: Floats, where: NDArray[Any]) -> None:
+        """Remove one model's statistic, which was added before, for the rows in ``where``.
+
+        >>> moments = Moments.empty(rows=1, dimensions=1)
+        >>> for value in (1.0, 2.0, 6.0, 100.0):
+        ...     moments.add(np.array([[value]]), np.array([True]))
+        >>> moments.remove(np.array([[100.0]]), np.array([True]))
+        >>> moments.mean.round(9).tolist(), moments.scatter.round(6).tolist()
+        ([[3.0]], [[[14.0]]])
+        """
+        rows = np.flatnonzero(where)
+        self.count[rows] -= 1
+        after = values[rows] - self.mean[rows]
+        self.mean[rows] -= after / np.maximum(self.count[rows, None], 1)
+        before = values[rows] - self.mean[rows]
+        scatter = self.scatter[rows] - before[:, :, None] * after[:, None, :]
+        # Rounding may leave a little below zero where all models agree.
+        diagonal = np.arange(scatter.shape[1])
+        scatter[:, diagonal, diagonal] = np.maximum(scatter[:, diagonal, diagonal], 0.0)
+        alone = self.count[rows] <= 1
+        scatter[alone] = 0.0
+        self.scatter[rows] = scatter
+
+    def copy(self) -> "Moments":
+        """Copy the moments."""
+        return Moments(self.count.copy(), self.mean.copy(), self.scatter.copy())
+
     def first(self, rows: int) -> "Moments":
-        """The moments of the first so many rows."""
+        """Return the moments of the first ``rows`` rows."""
         return Moments(self.count[:rows], self.mean[:rows], self.scatter[:rows])
 
     def pooled(self) -> Floats:
@@ -61,7 +88,18 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Extremes:
-    """The lowest and the highest value of a statistic over models, for each row and dimension by itself."""
+    """The two lowest and the two highest values of a statistic over models, for each row and dimension by itself.
+
+    Two are kept so that one model can be removed; ``low`` and ``high`` are ``[2, rows, dimensions]``, the most
+    extreme first.
+
+    >>> extremes = Extremes.empty(rows=1, dimensions=1)
+    >>> for value in (1.0, 2.0, 6.0):
+    ...     extremes.add(np.array([[value]]), np.array([True]))
+    >>> extremes.remove(np.array([[6.0]]), np.array([True]))
+    >>> extremes.low[0].tolist(), extremes.high[0].tolist()
+    ([[1.0]], [[2.0]])
+    """
 
     low: Floats
     high: Floats
@@ -69,17 +107,31 @@ class Extremes:
     @classmethod
     def empty(cls, rows: int, dimensions: int) -> "Extremes":
         """Start without any model."""
-        return cls(np.full((rows, dimensions), np.inf), np.full((rows, dimensions), -np.inf))
+        return cls(np.full((2, rows, dimensions), np.inf), np.full((2, rows, dimensions), -np.inf))
 
     def add(self, values: Floats, where: NDArray[Any]) -> None:
         """Take in one model's statistic for the rows in ``where``."""
         rows = np.flatnonzero(where)
-        self.low[rows] = np.minimum(self.low[rows], values[rows])
-        self.high[rows] = np.maximum(self.high[rows], values[rows])
+        new = values[rows]
+        self.low[1, rows] = np.minimum(self.low[1, rows], np.maximum(self.low[0, rows], new))
+        self.low[0, rows] = np.minimum(self.low[0, rows], new)
+        self.high[1, rows] = np.maximum(self.high[1, rows], np.minimum(self.high[0, rows], new))
+        self.high[0, rows] = np.maximum(self.high[0, rows], new)
+
+    def remove(self, values: Floats, where: NDArray[Any]) -> None:
+        """Remove one model's statistic for the rows in ``where``; the second extremes are not known afterwards."""
+        rows = np.flatnonzero(where)
+        gone = values[rows]
+        self.low[0, rows] = np.where(gone <= self.low[0, rows], self.low[1, rows], self.low[0, rows])
+        self.high[0, rows] = np.where(gone >= self.high[0, rows], self.high[1, rows], self.high[0, rows])
+
+    def copy(self) -> "Extremes":
+        """Copy the extremes."""
+        return Extremes(self.low.copy(), self.high.copy())
 
     def first(self, rows: int) -> "Extremes":
-        """The extremes of the first so many rows."""
-        return Extremes(self.low[:rows], self.high[:rows])
+        """Return the extremes of the first ``rows`` rows."""
+        return Extremes(self.low[:, :rows], self.high[:, :rows])
 
 
 # With fewer models there is nothing left to average.
@@ -105,10 +157,11 @@ def trimmed(moments: Moments, extremes: Extremes) -> Moments:
     before = moments.count[:, None].astype(np.float64)
     with np.errstate(invalid="ignore"):
         rest = np.maximum(before - 2, 1)
-        mean = (before * moments.mean - extremes.low - extremes.high) / rest
+        low, high = extremes.low[0], extremes.high[0]
+        mean = (before * moments.mean - low - high) / rest
         # Sums of squares about the old mean, less those of the two, moved to the new mean.
         squares = np.einsum("rdd->rd", moments.scatter)
-        squares = squares - (extremes.low - moments.mean) ** 2 - (extremes.high - moments.mean) ** 2
+        squares = squares - (low - moments.mean) ** 2 - (high - moments.mean) ** 2
         squares = np.maximum(squares - rest * (mean - moments.mean) ** 2, 0.0)
     scatter = np.zeros_like(moments.scatter)
     diagonal = np.arange(mean.shape[1])

@@ -10,7 +10,8 @@ import numpy as np
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
-from resperturb.attacks.signals import Floats, View
+from resperturb.attacks.signals import View
+from resperturb.bounds.arrays import Floats
 from resperturb.bounds.scores import Scores
 from resperturb.errors import UsageError
 

@@ -10,7 +10,7 @@ from resperturb.bounds.scores import Scores
 from resperturb.registry import Registry
 
 Score = Callable[[Evidence, View], Scores]
-Need = Literal["shadows", "population"]
+Need = Literal["shadows", "population", "each"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Attack:
     @property
     def shadows(self) -> bool:
         """Whether it needs shadow models."""
-        return "shadows" in self.needs
+        return bool(self.needs & {"shadows", "each"})
 
 
 ATTACKS = Registry[Attack]("attack", group="resperturb.attacks", package="resperturb.attacks")
@@ -48,7 +48,8 @@ def register_attack(
     Args:
         name: What it is called in results.
         reference: Who published it.
-        needs: ``"shadows"`` if it reads ``evidence.shadows``, ``"population"`` if it compares with the population.
+        needs: ``"shadows"`` if it reads ``evidence.shadows``, ``"population"`` if it compares with the population,
+            ``"each"`` if it reads the values of single shadow models by ``evidence.each``.
         combinations: The ways to combine draws on which it makes sense.
 
     Returns:

@@ -12,7 +12,8 @@ from scipy.special import expit
 
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import Score, register_attack
-from resperturb.attacks.signals import Floats, View
+from resperturb.attacks.signals import View
+from resperturb.bounds.arrays import Floats
 from resperturb.errors import UsageError
 
 ZARIFZADEH = "Zarifzadeh et al. 2024 (arXiv:2312.03262)"

@@ -1,35 +1,39 @@
-"""What a model says about records, boiled down to what attacks use, for every draw of its noise.
+"""The signals of a model's outputs that attacks use, for every draw of its noise.
 
 The signal of a draw is the *logit-scaled confidence* in the record's label, ``log p/(1 - p)``, which Carlini et al.
-(2022) found to be nearly normal over models; the log-probability and the probability follow from it. Draws are
-combined later, by :class:`View`, so that a model is asked once and attacked in many ways.
+(2022) found to be nearly normal over models; the log-probability and the probability follow from it. A
+:class:`View` combines draws later, so that a model is queried once and attacked in many ways.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from numpy.typing import ArrayLike
+from scipy.special import log_softmax, logsumexp
 
+from resperturb.bounds.arrays import Array, Bools, Floats, Ints, Singles
 from resperturb.errors import ResperturbError, UsageError
 
-Floats = NDArray[np.float64]
-Access = Literal["noise on", "noise off", "networks apart", "augmented"]
+Access = Literal["served", "weights", "networks", "augmented"]
 Combination = Literal["mean logit", "mean log-probability", "spread", "votes", "each"]
 
+_AVERAGED = ("mean_confidence", "top", "entropy", "modified_entropy")
 # Smaller probabilities are no different to an attacker, and their logarithms would be infinite.
 _LEAST_PROBABILITY = 1e-30
+_BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Query:
-    """How a model is asked: as it is served, with its noise; or by someone who holds the weights, without.
+    """One way to query a model, ``max(averages)`` times.
 
-    ``networks apart`` asks each network of an ensemble by itself, without noise; its draws are the networks.
-    ``augmented`` asks about several augmentations of each record, without noise; its draws are the augmentations.
+    - ``served``: as the model answers its users, with its noise and any other defence at prediction time;
+    - ``weights``: as someone with the weights can, without either; left out where it equals ``served``;
+    - ``networks``: each network of an ensemble by itself, without noise; its draws are the networks;
+    - ``augmented``: several augmentations of each record, without noise; its draws are the augmentations.
+
     ``averages`` are the numbers of draws that logits are averaged over.
     """
 
@@ -38,20 +42,28 @@ class Query:
 
     @property
     def draws(self) -> int:
-        """How often each record is asked about."""
+        """The number of times that each record is queried."""
         return max(self.averages)
 
 
 def queries_for(noisy: bool, draws: Sequence[int], networks: int = 1, augmented: int = 0) -> tuple[Query, ...]:
-    """Say how a model is asked: with its noise and without, its networks apart, and about augmented images.
+    """List the queries of a model.
+
+    Args:
+        noisy: Whether the answers differ from what someone with the weights can get.
+        draws: The numbers of draws to average over, if it is noisy.
+        networks: The number of networks in the model.
+        augmented: The number of augmentations of each record; 0 for none.
+
+    Returns:
+        The queries; ``served`` is the first.
 
     >>> [query.access for query in queries_for(True, (1, 16), networks=5)]
-    ['noise on', 'noise off', 'networks apart']
+    ['served', 'weights', 'networks']
     """
-    found = [Query("noise on", tuple(sorted(set(draws))))] if noisy else []
-    found.append(Query("noise off"))
+    found = [Query("served", tuple(sorted(set(draws)))), Query("weights")] if noisy else [Query("served")]
     if networks > 1:
-        found.append(Query("networks apart", (networks,)))
+        found.append(Query("networks", (networks,)))
     if augmented:
         found.append(Query("augmented", (augmented,)))
     return tuple(found)
@@ -59,7 +71,7 @@ def queries_for(noisy: bool, draws: Sequence[int], networks: int = 1, augmented:
 
 @dataclass(frozen=True)
 class View:
-    """Which draws an attack looks at, and how it combines them into one statistic per record.
+    """The draws that an attack uses, and how it combines them into one statistic per record.
 
     - ``mean logit``: the logits are averaged, then the label's confidence is taken;
     - ``mean log-probability``: the label's log-probabilities are averaged;
@@ -67,8 +79,8 @@ class View:
     - ``votes``: only the predicted labels are seen; the (smoothed) log-odds of the votes for the right one;
     - ``each``: as many numbers as draws, the confidence of each.
 
-    >>> str(View("noise on", 16, "spread"))
-    'noise on, 16 draws, spread'
+    >>> str(View("served", 16, "spread")), str(View("served", 1))
+    ('served, 16 draws, spread', 'served')
     """
 
     access: Access
@@ -81,36 +93,43 @@ class View:
         return {"spread": 2, "each": self.draws}.get(self.combination, 1)
 
     def __str__(self) -> str:
-        draws = f", {self.draws} draw{'s' if self.draws > 1 else ''}" if self.access == "noise on" else ""
+        draws = f", {self.draws} draws" if self.access == "served" and self.draws > 1 else ""
         combination = f", {self.combination}" if self.draws > 1 or self.combination == "votes" else ""
         return f"{self.access}{draws}{combination}"
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """The signals of one model: ``confidence`` and ``correct`` are [rows, draws], the averaged ones [rows, averages].
+    """The signals of one model about ``R`` rows, of ``D`` draws and ``A`` averages.
 
-    ``averages`` says over how many of the first draws the logits were averaged for ``mean_confidence`` (of the
-    label), ``highest`` (log-probability of the most probable class), ``entropy`` and ``modified_entropy``. ``labels``
-    are the labels that the model was asked about.
+    Attributes:
+        averages: The numbers of first draws whose logits are averaged, ``[A]``.
+        labels: The labels that confidence is about, ``[R]``.
+        confidence: The logit-scaled confidence in the label, ``[R, D]``.
+        correct: Whether the label is predicted, ``[R, D]``.
+        mean_confidence: The confidence of the averaged logits, ``[R, A]``.
+        top: The three largest log-probabilities of the averaged logits, sorted, ``[R, A, 3]``; with two classes the
+            third is minus infinity.
+        entropy: The entropy of the averaged logits, ``[R, A]``.
+        modified_entropy: The modified entropy of Song and Mittal (2021), ``[R, A]``.
     """
 
     averages: tuple[int, ...]
-    labels: NDArray[np.int64]
-    confidence: NDArray[np.float32]
-    correct: NDArray[np.bool_]
-    mean_confidence: NDArray[np.float32]
-    highest: NDArray[np.float32]
-    entropy: NDArray[np.float32]
-    modified_entropy: NDArray[np.float32]
+    labels: Ints
+    confidence: Singles
+    correct: Bools
+    mean_confidence: Singles
+    top: Singles
+    entropy: Singles
+    modified_entropy: Singles
 
-    def select(self, rows: NDArray[np.int64]) -> "Signals":
+    def select(self, rows: Ints) -> "Signals":
         """Return the signals of ``rows``, in that order."""
         arrays = {name: getattr(self, name)[rows] for name in self.__annotations__ if name != "averages"}
         return Signals(averages=self.averages, **arrays)
 
     def average(self, name: str, draws: int) -> Floats:
-        """One of the averaged signals, over so many draws."""
+        """Return one of the averaged signals over ``draws`` draws."""
         if draws not in self.averages:
             raise UsageError(f"the logits were averaged over {self.averages} draws, not over {draws}.")
         column: Floats = getattr(self, name)[:, self.averages.index(draws)].astype(np.float64)
@@ -122,7 +141,7 @@ class Signals:
             return self.average("mean_confidence", view.draws)[:, None]
         draws = self.confidence[:, : view.draws].astype(np.float64)
         if draws.shape[1] < view.draws:
-            raise UsageError(f"the model was asked {draws.shape[1]} times, not {view.draws}.")
+            raise UsageError(f"the model was queried {draws.shape[1]} times, not {view.draws}.")
         if view.combination == "each":
             return draws
         if view.combination == "mean log-probability":
@@ -138,17 +157,20 @@ class Signals:
         return np.stack([draws.mean(axis=1), np.log(draws.var(axis=1, ddof=1) + 1e-12)], axis=1)
 
 
-def signals_from(arrays: Mapping[str, NDArray[Any]], rows: int) -> Signals:
-    """Put signals together again from arrays that were kept of them.
+def signals_from(arrays: Mapping[str, Array], rows: int) -> Signals:
+    """Check arrays that were kept of signals, and return the signals.
 
     Args:
-        arrays: Those of :class:`Signals`, by name.
-        rows: How many rows they must be about.
+        arrays: The arrays of :class:`Signals` by name.
+        rows: The number of rows that they must be about.
+
+    Returns:
+        The signals.
 
     Raises:
-        ResperturbError: They are not the signals of so many rows.
+        ResperturbError: They are not the signals of ``rows`` rows.
 
-    >>> kept = vars(signals_of([torch.zeros(3, 2)], torch.tensor([0, 1, 1])))
+    >>> kept = vars(signals_of([np.zeros((3, 2))], np.array([0, 1, 1])))
     >>> signals_from({**kept, "averages": np.array([1])}, rows=3).averages
     (1,)
     """
@@ -156,16 +178,19 @@ def signals_from(arrays: Mapping[str, NDArray[Any]], rows: int) -> Signals:
         raise ResperturbError(f"it holds {', '.join(arrays) or 'nothing'}")
     averages, confidence = arrays["averages"], arrays["confidence"]
     if averages.ndim != 1 or averages.dtype.kind not in "iu" or not averages.size or averages.min() < 1:
-        raise ResperturbError("its averages are no numbers of draws")
+        raise ResperturbError("its averages are not numbers of draws")
     draws = confidence.shape[1] if confidence.ndim == 2 else 0
-    shapes = {"averages": averages.shape, "labels": (rows,), "confidence": (rows, draws), "correct": (rows, draws)}
-    kinds = {"averages": "iu", "labels": "iu", "correct": "b"}
-    for name, array in arrays.items():
-        if array.shape != shapes.get(name, (rows, averages.size)) or draws < averages.max():
+    if draws < averages.max():
+        raise ResperturbError(f"its signals are not those of {averages.max()} draws")
+    each, mean = (rows, draws), (rows, averages.size)
+    shapes = {"labels": (rows,), "confidence": each, "correct": each, "top": (*mean, 3)}
+    kinds = {"labels": "iu", "correct": "b"}
+    others = {name: array for name, array in arrays.items() if name != "averages"}
+    for name, array in others.items():
+        if array.shape != shapes.get(name, mean):
             raise ResperturbError(f"its {name} are not about {rows} rows and {averages.max()} draws")
         if array.dtype.kind not in kinds.get(name, "f") or np.isnan(array).any():
-            raise ResperturbError(f"its {name} are not what a model answers")
-    others = {name: array for name, array in arrays.items() if name != "averages"}
+            raise ResperturbError(f"its {name} are not a model's outputs")
     return Signals(averages=tuple(int(number) for number in averages), **others)
 
 
@@ -188,60 +213,87 @@ def logit_of_log(values: Floats) -> Floats:
     return values - np.log(np.maximum(-np.expm1(values), _LEAST_PROBABILITY))
 
 
-def signals_of(draws: Iterable[Tensor], labels: Tensor, averages: Sequence[int] = (1,)) -> Signals:
-    """Boil down the logits ``[rows, classes]`` of every draw; log-probabilities will do as well.
+def signals_of(draws: Iterable[ArrayLike], labels: Ints, averages: Sequence[int] = (1,)) -> Signals:
+    """Compute the signals of a model from its logits ``[rows, classes]`` of every draw; log-probabilities do as well.
 
-    >>> one = signals_of([torch.tensor([[0.0, 0.0], [0.0, 9.0]])], torch.tensor([0, 1]))
+    Args:
+        draws: One array per draw.
+        labels: The label of every row.
+        averages: The numbers of draws that logits are averaged over.
+
+    Returns:
+        The signals.
+
+    Raises:
+        ResperturbError: The outputs are not finite.
+        UsageError: There are fewer draws than the largest average needs.
+
+    >>> one = signals_of([[[0.0, 0.0], [0.0, 9.0]]], np.array([0, 1]))
     >>> one.confidence[:, 0].tolist()
     [0.0, 9.0]
     """
     wanted = tuple(sorted(set(averages)))
     confidence, correct = [], []
-    averaged: dict[str, list[Any]] = {"mean_confidence": [], "highest": [], "entropy": [], "modified_entropy": []}
-    total = torch.zeros(0)
-    for number, logits in enumerate(draws, start=1):
-        if not bool(torch.isfinite(logits).all()):
-            raise ResperturbError("the model's answers are not finite, so there is nothing to attack.")
-        logits = logits.double()
-        confidence.append(label_confidence(logits, labels).float().numpy())
-        correct.append((logits.argmax(dim=1) == labels).numpy())
+    averaged: dict[str, list[Singles]] = {name: [] for name in _AVERAGED}
+    total: Floats = np.zeros(0)
+    for number, outputs in enumerate(draws, start=1):
+        logits = np.asarray(outputs, dtype=np.float64)
+        if not np.isfinite(logits).all():
+            raise ResperturbError("the model's outputs are not finite, so there is nothing to attack.")
+        confidence.append(label_confidence(logits, labels).astype(np.float32))
+        correct.append(logits.argmax(axis=1) == labels)
         total = logits if number == 1 else total + logits
         if number in wanted:
             for name, values in _averaged(total / number, labels).items():
-                averaged[name].append(values.float().numpy())
+                averaged[name].append(values)
     if len(averaged["entropy"]) != len(wanted):
-        raise UsageError(f"averages over {wanted} draws were asked for, and there were {len(confidence)} draws.")
+        raise UsageError(f"averages over {wanted} draws were requested, and there were {len(confidence)} draws.")
     return Signals(
         wanted,
-        labels.numpy().astype(np.int64),
+        labels.astype(np.int64),
         np.stack(confidence, axis=1),
         np.stack(correct, axis=1),
         **{name: np.stack(columns, axis=1) for name, columns in averaged.items()},
     )
 
 
-def label_confidence(logits: Tensor, labels: Tensor) -> Tensor:
-    """Give ``log p/(1 - p)`` of the label, without the rounding that ``1 - p`` would bring.
+def label_confidence(logits: Floats, labels: Ints) -> Floats:
+    """Compute ``log p/(1 - p)`` of the label without the rounding of ``1 - p``.
 
-    >>> label_confidence(torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([2])).exp().tolist()
+    >>> np.exp(label_confidence(np.ones((1, 3)), np.array([2]))).round(6).tolist()
     [0.5]
     """
-    own = logits.gather(1, labels[:, None])
-    others = logits.scatter(1, labels[:, None], float("-inf"))
-    return own.squeeze(1) - others.logsumexp(dim=1)
+    found = np.empty(len(logits))
+    for rows in _blocks(len(logits)):
+        own = labels[rows, None]
+        others = logits[rows].copy()
+        np.put_along_axis(others, own, -np.inf, axis=1)
+        found[rows] = np.take_along_axis(logits[rows], own, axis=1)[:, 0] - logsumexp(others, axis=1)
+    return found
 
 
-def _averaged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    log_p = logits.log_softmax(dim=1)
-    p = log_p.exp()
-    log_rest = torch.log((1 - p).clamp_min(_LEAST_PROBABILITY))
-    own = labels[:, None]
-    # Song and Mittal's modified entropy: small for a confident right answer, large for a confident wrong one.
-    others = (p * log_rest).scatter(1, own, 0.0).sum(dim=1)
-    modified = -(1 - p).gather(1, own).squeeze(1) * log_p.gather(1, own).squeeze(1) - others
-    return {
-        "mean_confidence": label_confidence(logits, labels),
-        "highest": log_p.max(dim=1).values,
-        "entropy": -(p * log_p).sum(dim=1),
-        "modified_entropy": modified,
-    }
+def _averaged(logits: Floats, labels: Ints) -> dict[str, Singles]:
+    """Compute the averaged signals of one number of draws."""
+    count = len(logits)
+    found = {name: np.empty((count, 3) if name == "top" else count, dtype=np.float32) for name in _AVERAGED}
+    found["mean_confidence"][:] = label_confidence(logits, labels)
+    for rows in _blocks(count):
+        log_p = log_softmax(logits[rows], axis=1)
+        p = np.exp(log_p)
+        log_rest = np.log(np.maximum(1 - p, _LEAST_PROBABILITY))
+        own = labels[rows, None]
+        # Song and Mittal's modified entropy: small for a confident right answer, large for a confident wrong one.
+        others = p * log_rest
+        np.put_along_axis(others, own, 0.0, axis=1)
+        kept = np.take_along_axis((1 - p) * log_p, own, axis=1)[:, 0]
+        found["modified_entropy"][rows] = -kept - others.sum(axis=1)
+        found["entropy"][rows] = -(p * log_p).sum(axis=1)
+        best = -np.sort(-log_p, axis=1)[:, :3]
+        found["top"][rows, : best.shape[1]] = best
+        found["top"][rows, best.shape[1] :] = -np.inf
+    return found
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """Cut the rows into blocks, so that what is computed on the way stays small."""
+    return (slice(first, first + _BLOCK) for first in range(0, rows, _BLOCK))

@@ -56,19 +56,20 @@ def ask(
     """
     needed = int(labels.max(initial=0)) + 1 if classes is None else classes
     averages = tuple(sorted(set(draws)))
-    targets = torch.from_numpy(labels)
     if isinstance(trained, tuple):
         model, loader = trained
         strategy, networks = strategy_of(model), len(model.networks) if isinstance(model, Ensemble) else 1
         queries = queries_for(strategy is not None and strategy.is_noisy, averages, networks)
 
         def without_noise(few: Indices) -> Tensor:
-            return torch.cat(list(_module_draws(model, loader, few, Query("noise off"), needed))).softmax(dim=1)
+            return torch.cat(list(_module_draws(model, loader, few, Query("weights"), needed))).softmax(dim=1)
 
         if _differs_and_keeps_order(without_noise, rows, "the batches of a loader") and strategy is None:
-            queries = (Query("noise on", averages),)  # a noise of the user's own
+            queries = (Query("served", averages),)  # a noise of the user's own
         return {
-            query.access: signals_of(_module_draws(model, loader, rows, query, needed), targets, query.averages)
+            query.access: signals_of(
+                (one.numpy() for one in _module_draws(model, loader, rows, query, needed)), labels, query.averages
+            )
             for query in queries
         }
 
@@ -76,9 +77,9 @@ def ask(
         return torch.from_numpy(_probabilities(trained, some, needed))
 
     noisy = _differs_and_keeps_order(probabilities, rows, "the answers of predict")
-    query = Query("noise on", averages) if noisy else Query("noise off")
-    logs = (probabilities(rows).clamp(min=LEAST_PROBABILITY).log() for _ in range(query.draws))
-    return {query.access: signals_of(logs, targets, query.averages)}
+    query = Query("served", averages if noisy else (1,))
+    logs = (np.log(np.maximum(probabilities(rows).numpy(), LEAST_PROBABILITY)) for _ in range(query.draws))
+    return {query.access: signals_of(logs, labels, query.averages)}
 
 
 def _differs_and_keeps_order(answer: Callable[[Indices], Tensor], rows: Indices, what: str) -> bool:
@@ -108,15 +109,15 @@ def _module_draws(model: nn.Module, loader: Loader, rows: Indices, query: Query,
     was_training = model.training
     model.eval()
     try:
-        if query.access == "networks apart":
+        if query.access == "networks":
             assert isinstance(model, Ensemble)
             for network in model.networks:
                 with noise_off(model):
                     yield _logits(network, loader, rows, classes)
             return
-        if query.access == "noise on" and strategy_of(model) is not None:
+        if query.access == "served" and strategy_of(model) is not None:
             verify_noise(model, next(_inputs(model, loader, rows[:ASKED_TWICE]))).require()
-        with noise_off(model) if query.access == "noise off" else nullcontext():
+        with noise_off(model) if query.access == "weights" else nullcontext():
             for _ in range(query.draws):
                 yield _logits(model, loader, rows, classes)
     finally:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from resperturb.attacks.augmented import augmented
 from resperturb.attacks.signals import Access, Query, Signals, queries_for, signals_from, signals_of
 from resperturb.audits.candidates import CandidateImages
 from resperturb.errors import ResperturbError
@@ -19,6 +18,7 @@ from resperturb.models.ensemble import Ensemble
 from resperturb.noise import derive_key
 from resperturb.perturbation import noise_off
 from resperturb.sealed import Array, read_bound_arrays, write_bound_arrays
+from resperturb.training.augmented import augmented
 from resperturb.training.config import TrainConfig
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import Run
@@ -37,7 +37,7 @@ def queries_of(config: TrainConfig, draws: Sequence[int]) -> tuple[Query, ...]:
 
     >>> from resperturb.training.config import make_config
     >>> [query.access for query in queries_of(make_config(data={"spec": "x"}, model="en5-resnet8"), (1,))]
-    ['noise off', 'networks apart']
+    ['served', 'networks']
     """
     # What was memorised in a training that augments are the augmented images.
     return queries_for(config.is_noisy, draws, config.network.networks, AUGMENTED if config.augment != "none" else 0)
@@ -58,7 +58,8 @@ def _signals(run: Run, queried: CandidateImages, query: Query) -> Signals:
     kept = kept_arrays(run, path, lambda arrays: signals_from(arrays, len(queried.images)))
     if kept is not None and kept.averages == query.averages:
         return kept
-    found = signals_of(_draws(run, queried, query), queried.images.labels, query.averages)
+    logits = (draw.numpy() for draw in _draws(run, queried, query))
+    found = signals_of(logits, queried.images.labels.numpy(), query.averages)
     keep_arrays(run, path, {name: np.asarray(getattr(found, name)) for name in Signals.__annotations__})
     return found
 
@@ -110,7 +111,7 @@ def model_here(run: Run) -> nn.Module:
 def _draws(run: Run, queried: CandidateImages, query: Query) -> Iterator[Tensor]:
     model = model_here(run)
     mean, std, images = run.config.mean, run.config.std, queried.images.images
-    if query.access == "networks apart":
+    if query.access == "networks":
         assert isinstance(model, Ensemble)
         for network in model.networks:
             with noise_off(model):
@@ -122,9 +123,9 @@ def _draws(run: Run, queried: CandidateImages, query: Query) -> Iterator[Tensor]
             with noise_off(model):
                 yield from predict_draws(model, shown, mean=mean, std=std, draws=1)
         return
-    if query.access == "noise on":
+    if query.access == "served" and run.config.is_noisy:
         require_noise(model, images, mean, std)
-    with noise_off(model) if query.access == "noise off" else nullcontext():
+    with noise_off(model) if query.access == "weights" else nullcontext():
         yield from predict_draws(model, images, mean=mean, std=std, draws=query.draws, seed=query_seed(run))
 
 

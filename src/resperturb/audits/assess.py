@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb.attacks.catalogue import PlannedAttack, attacks_on, views
+from resperturb.attacks.catalogue import PlannedAttack, attacks_on, error_shares, views
 from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
 from resperturb.attacks.signals import Query
@@ -179,7 +179,7 @@ def assess(
         for attack in attacks_on(seen, shadow_count)
         if candidates.population or "population" not in attack.published.needs
     ]
-    bounding = sum(attack.bounding for attack in attacks)
+    bounding = error_shares(shadow_count)
     # Where nothing is claimed there is nothing to stand beside: then all audits are made alike.
     claimed = guarantee.claimed_epsilon < float("inf")
     wanted: Neighbours | None = guarantee.neighbours if claimed and guarantee.neighbours != "any" else None
@@ -192,7 +192,7 @@ def assess(
         results.append(result)
         if result.lower_bound is not None:
             bounds.append(result.lower_bound)
-        if attack.headline and folder is not None:
+        if attack.fixed and folder is not None:
             keep_attack(folder, result, _split(scores, candidates, result.kind), dict(digests or {}))
     return AuditResult(
         model=model,
@@ -263,7 +263,7 @@ def _attacked(
         access=view.access,
         draws=view.draws,
         combination=view.combination if several else None,
-        fixed=attack.headline,
+        fixed=attack.fixed,
         metrics=metrics,
         lower_bound=design.bound(scores, f"{attack.name}, {view}") if attack.bounding else None,
     )
@@ -294,7 +294,7 @@ def _most_exposed(
 ) -> MostExposed:
     # Without the noise where that can be had, or else over as many draws as there are.
     plain = [attack.view for attack in attacks if attack.view.combination == "mean logit"]
-    view = max(plain, key=lambda view: (view.access == "noise off", view.draws))
+    view = max(plain, key=lambda view: (view.access == "weights", view.draws))
     names = [attack.name for attack in attacks if attack.view == view]
     attack = PlannedAttack("rmia-online" if "rmia-online" in names else "lira-offline-global", view)
     scores = attack.published.score(evidence, view)

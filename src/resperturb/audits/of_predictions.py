@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from resperturb.attacks.evidence import Answers
@@ -174,10 +173,9 @@ def _answers(name: str, values: ArrayLike, labels: NDArray[np.int64]) -> tuple[A
         checked = [check_probabilities(one, len(labels), needed) for one in every]
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
-    logs = (torch.from_numpy(np.log(np.maximum(one, LEAST_PROBABILITY))) for one in checked)
+    logs = (np.log(np.maximum(one, LEAST_PROBABILITY)) for one in checked)
     averages = tuple(sorted({1, len(checked)}))
-    access: Any = "noise on" if len(checked) > 1 else "noise off"
-    return {access: signals_of(logs, torch.from_numpy(labels), averages)}, len(checked)
+    return {"served": signals_of(logs, labels, averages)}, len(checked)
 
 
 def _ordered(answers: Answers, order: NDArray[np.int64]) -> Answers:

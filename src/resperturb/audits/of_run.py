@@ -167,7 +167,7 @@ def _learned(target: Run, settings: Settings, on_stage: OnStage) -> tuple[list[A
 
     Its network may fail to learn where there is little to see; the other attacks stand without it, so that is told.
     """
-    noisy = queries_of(target.config, settings.draws)[0].access == "noise on"
+    noisy = target.config.is_noisy
     found: list[AttackResult] = []
     failures: list[str] = []
     shadows = (False, True)[: len(learned_shadow_configs(target.config))]

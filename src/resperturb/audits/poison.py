@@ -130,7 +130,7 @@ def poison_score(run: Run, poison: ImageSet) -> float:
     model = run.load_model()
     with noise_off(model):
         logits = predict(model, poison.images, mean=config.mean, std=config.std)
-    return float(label_confidence(logits.double(), poison.labels)[0])
+    return float(label_confidence(logits.double().numpy(), poison.labels.numpy())[0])
 
 
 def poison_result(target: Run, settings: PoisonSettings, poisoned: Scores, clean: Scores) -> PoisonAudit:

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from resperturb.attacks.shadow_network import (
+from resperturb.audits.ask import answer_path, keep_arrays, kept_arrays, model_here, query_seed
+from resperturb.audits.result import SCORES_FOLDER, keep_attack, read_attack
+from resperturb.audits.shadow_network import (
     LEARNING_RATES,
     REFERENCE,
     TRIES,
@@ -19,8 +21,6 @@ from resperturb.attacks.shadow_network import (
     membership,
     top_probabilities,
 )
-from resperturb.audits.ask import answer_path, keep_arrays, kept_arrays, model_here, query_seed
-from resperturb.audits.result import SCORES_FOLDER, keep_attack, read_attack
 from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
 from resperturb.bounds.audit_result import RECORD, AttackResult, AttackScores
 from resperturb.bounds.comparison import Comparison
@@ -125,7 +125,7 @@ def run_shadow_attack(
     asked = AttackResult(
         name=name,
         reference=REFERENCE,
-        access="noise on" if target.config.is_noisy else "noise off",
+        access="served",
         draws=draws,
         combination="mean logit" if draws > 1 else None,
         fixed=True,

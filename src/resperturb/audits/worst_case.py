@@ -252,7 +252,7 @@ class _Trainings(Task):
         answer = self.train(self.initial, images, labels, number)
         with torch.no_grad():
             logits = answer(self.canary[None]).double()
-        return float(label_confidence(logits, torch.tensor([self.label]))[0])
+        return float(label_confidence(logits.numpy(), np.array([self.label]))[0])
 
 
 @dataclass(frozen=True)

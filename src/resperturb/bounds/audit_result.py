@@ -62,8 +62,8 @@ class AttackResult:
 
     @property
     def view(self) -> str:
-        """Which answers it saw, in words: ``noise on, 16 draws, spread``."""
-        draws = f", {self.draws} draw{'s' if self.draws > 1 else ''}" if self.access == "noise on" else ""
+        """Which answers it uses, in words: ``served, 16 draws, spread``."""
+        draws = f", {self.draws} draws" if self.access == "served" and self.draws > 1 else ""
         return f"{self.access}{draws}" + (f", {self.combination}" if self.combination else "")
 
     @property

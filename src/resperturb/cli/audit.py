@@ -198,8 +198,7 @@ def _row(attack: "AttackResult") -> str:
 
 
 def _column(attack: "AttackResult") -> str:
-    draws = f"{attack.draws} draw{'s' if attack.draws > 1 else ''}"
-    return draws if attack.access == "noise on" else attack.access
+    return f"{attack.draws} draws" if attack.access == "served" and attack.draws > 1 else attack.access
 
 
 def _plural(kind: str) -> str:

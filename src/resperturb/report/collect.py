@@ -196,8 +196,8 @@ class ReportedModel:
             if metrics is None:
                 continue
             draws = attack.draws
-            way = f"{draws} draw{'s' if draws > 1 else ''}" if attack.access == "noise on" else attack.access
-            order = ({"noise on": 0, "noise off": 1}.get(attack.access, 2), draws)
+            way = f"{draws} draws" if attack.access == "served" and draws > 1 else attack.access
+            order = ({"served": 0, "weights": 1}.get(attack.access, 2), draws)
             asked = Strongest(way, attack.full_name, metrics.auc, metrics.auc_interval)
             if order not in best or asked.auc > best[order].auc:
                 best[order] = asked

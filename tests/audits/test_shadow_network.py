@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from resperturb.attacks import shadow_network as network
+from resperturb.audits import shadow_network as network
 from resperturb.bounds.metrics import auc
 from resperturb.errors import ResperturbError
 
