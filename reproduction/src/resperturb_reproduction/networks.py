@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from resperturb.models import build
 from resperturb.perturbation import HasJunction, join
 
 WIDTHS = (16, 32, 64)
@@ -62,6 +63,20 @@ class PostActivationBlock(HasJunction):
         return F.relu(join(self, self.shortcut(x), branch))
 
 
+class NoisyStem(HasJunction):
+    """A stem whose output has half of the noise of a block: the paper's pi on what enters the first block."""
+
+    has_shortcut = False
+
+    def __init__(self, stem: nn.Module) -> None:
+        super().__init__()
+        self.stem = stem
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the stem with noise of gamma / 2."""
+        return join(self, None, 2 * self.stem(x)) / 2
+
+
 class Variant(nn.Module):
     """A ResNet8 of three given blocks; a post-activation one normalises its stem instead of its last features."""
 
@@ -113,3 +128,15 @@ def post_activation_resnet8(num_classes: int, in_channels: int = 3) -> nn.Module
     ['blocks.0', 'blocks.1', 'blocks.2']
     """
     return Variant(PostActivationBlock, num_classes, in_channels, post_activation=True)
+
+
+def stem_noise_resnet8(num_classes: int, in_channels: int = 3) -> nn.Module:
+    """Build a ResNet8 with noise of gamma / 2 on the output of its stem, besides that in its blocks.
+
+    >>> from resperturb.perturbation import junctions
+    >>> [junction.name for junction in junctions(stem_noise_resnet8(num_classes=10))]
+    ['stem', 'blocks.0', 'blocks.1', 'blocks.2']
+    """
+    network = build("resnet8", num_classes=num_classes, in_channels=in_channels)
+    network.stem = NoisyStem(network.stem)  # type: ignore[arg-type]
+    return network

@@ -57,6 +57,11 @@ def draw(measured: Measured) -> "dict[str, Figure]":
 
 def _draw_computed(result: Computed, drawable: Any) -> "dict[str, Figure]":
     name = result.id
+    if name == "readings":
+        from resperturb_reproduction.figures.readings import readings_figure
+        from resperturb_reproduction.reproduce.readings import watched
+
+        return {name: readings_figure(found)} if (found := watched(result)) else {}
     if drawable is None:
         return {}
     if name == "idc-examples":

@@ -26,6 +26,7 @@ from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.measures import describe_data, kept_attack, kept_audit
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import PRESETS, Preset
+from resperturb_reproduction.reproduce.readings import readings
 from resperturb_reproduction.reproduce.results import (
     NOT_COMPARED,
     BudgetRow,
@@ -230,4 +231,5 @@ FUNCTIONS: dict[str, Function] = {
     "sde-multiplicative": sde("multiplicative"),
     "idc-examples": idc_examples,
     "budgets": budgets,
+    "readings": readings,
 }

@@ -16,6 +16,8 @@ from resperturb.files import write_bytes
 from resperturb_reproduction.reproduce.declarations import BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Experiment, Topic
 from resperturb_reproduction.reproduce.plan import estimate, needs_of, rounds
 from resperturb_reproduction.reproduce.presets import PRESETS
+from resperturb_reproduction.reproduce.readings import ID as READINGS_ID
+from resperturb_reproduction.reproduce.readings import table, watched
 from resperturb_reproduction.reproduce.results import (
     NOT_COMPARED,
     AnyResult,
@@ -281,6 +283,7 @@ def _experiment_page(experiment: Experiment, result: AnyResult, page: Path, resu
         parts.append(_budgets(result.rows))
     else:
         parts.append(f"Verdict: {result.verdict}.")
+        parts += [table(watched(result))] if result.id == READINGS_ID else []
     parts.append(note)
     parts.append(_fold("Notes", _notes(experiment, result)))
     parts.append(_fold("Not measured", _whys(result)))

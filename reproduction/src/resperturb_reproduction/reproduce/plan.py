@@ -80,6 +80,7 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         "seeded_noise": True,
         **dict(variant.changes),
     }
+    values["epochs"] = min(values["epochs"], scale.epochs)
     if variant.dpsgd:
         values.update(epochs=scale.dpsgd_epochs, batch_size=scale.dpsgd_batch_size)
         values.update(schedule="quarter", method={"name": "dpsgd"})

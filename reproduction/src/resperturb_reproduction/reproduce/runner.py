@@ -62,7 +62,7 @@ def run_experiments(
     others comes last. A library that may not train measures what is there.
     """
     require_data(experiments, preset)
-    first = [e for e in experiments if e.kind == "computed"]
+    first = [e for e in experiments if e.kind == "computed" and e.id != "readings"]
     last = [e for e in experiments if e.kind in ("computed", "budgets") and e not in first]
     for experiment in first:
         library.say(f"{experiment.id}: computing")
