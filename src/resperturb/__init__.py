@@ -8,9 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from resperturb import attacks, audits, bounds, data, engine, models, privacy, report, training
+    from resperturb import attacks, audits, bounds, data, engine, heads, models, privacy, report, training
     from resperturb.audits import audit, audit_predictions
     from resperturb.bounds import AuditResult
+    from resperturb.heads import DPHead, dp_head
     from resperturb.perturbation import (
         Additive,
         Multiplicative,
@@ -30,12 +31,19 @@ try:
 except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "unknown"
 
-_SUBPACKAGES = ("attacks", "audits", "bounds", "data", "engine", "models", "privacy", "report", "training")
-_ROOMS = {"AuditResult": "bounds", "audit": "audits", "audit_predictions": "audits"}  # all others: perturbation
+_SUBPACKAGES = ("attacks", "audits", "bounds", "data", "engine", "heads", "models", "privacy", "report", "training")
+_ROOMS = {
+    "AuditResult": "bounds",
+    "DPHead": "heads",
+    "audit": "audits",
+    "audit_predictions": "audits",
+    "dp_head": "heads",
+}  # all others: perturbation
 
 __all__ = [
     "Additive",
     "AuditResult",
+    "DPHead",
     "Multiplicative",
     "Strategy",
     "__version__",
@@ -45,7 +53,9 @@ __all__ = [
     "audits",
     "bounds",
     "data",
+    "dp_head",
     "engine",
+    "heads",
     "junctions",
     "load",
     "models",

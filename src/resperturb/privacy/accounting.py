@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scipy.special import ndtr
+
 from resperturb.privacy.gaussian import attack_tpr, epsilon_for_delta
 
 Neighbours = Literal["swap", "add_remove", "any"]
@@ -71,12 +73,17 @@ class Ledger:
         for a swap as well as for an addition. A swap guarantee says nothing about additions, so a mixture is
         counted for a swap.
         """
+        common = _common(self.neighbours, other.neighbours)
         return Ledger(
-            _common(self.neighbours, other.neighbours),
-            math.hypot(self.mu, other.mu),
+            common,
+            math.hypot(self._mu_for(common), other._mu_for(common)),
             self.sampled + other.sampled,
             self.selected + other.selected,
         )
+
+    def _mu_for(self, neighbours: Neighbours) -> float:
+        """The Gaussian part for another relation: a swap is a removal and an addition."""
+        return 2 * self.mu if (self.neighbours, neighbours) == ("add_remove", "swap") else self.mu
 
     def as_swap(self) -> "Ledger":
         """The same releases, counted for the replacement of one record."""
@@ -136,6 +143,22 @@ def tpr_from_budget(epsilon: float, delta: float, fpr: float) -> float:
     if epsilon > 700:
         return 1.0
     return min(1.0, math.exp(epsilon) * fpr + delta, 1 - math.exp(-epsilon) * max(0.0, 1 - delta - fpr))
+
+
+def largest_auc(ledger: Ledger | None, epsilon: float, delta: float) -> float:
+    """Bound the AUC of every attack: by the Gaussian curve where all releases are Gaussian, else by the budget.
+
+    A mu-GDP mechanism allows ``Phi(mu / sqrt 2)``; the area under the region of (epsilon, delta) is the other bound.
+
+    >>> round(largest_auc(Ledger("add_remove", mu=0.7191), 3.0, 1e-5), 3), round(largest_auc(None, 3.0, 1e-5), 3)
+    (0.694, 0.953)
+    """
+    # The two lines of the region meet at the false positive rate `corner`, written so that no epsilon overflows.
+    corner = (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    area = min(1.0, delta + corner * delta + (1 - delta) / (1 + math.exp(-epsilon)))
+    if ledger is None or ledger.sampled or ledger.selected:
+        return area
+    return min(area, float(ndtr(ledger.mu / math.sqrt(2))))
 
 
 def _epsilons(ledger: Ledger, delta: float) -> tuple[dict[str, float], Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from resperturb.privacy.accounting import FALSE_POSITIVE_RATE, Ledger, Neighbours, account
+from resperturb.privacy.accounting import FALSE_POSITIVE_RATE, Ledger, Neighbours, account, largest_auc
 
 Status = Literal["assumed", "enforced", "measured", "not met"]
 Level = Literal["meaningful", "weak", "vacuous"]
@@ -84,6 +84,17 @@ class Guarantee:
     def claimed_epsilon(self) -> float:
         """Epsilon, or infinity where an assumption is known not to hold."""
         return math.inf if self.not_met else self.epsilon
+
+    @property
+    def max_auc(self) -> float:
+        """The largest AUC with which any attack tells the two compared data sets apart.
+
+        >>> nothing_proven("It was trained without noise.").max_auc
+        1.0
+        """
+        if not math.isfinite(self.claimed_epsilon):
+            return 1.0
+        return largest_auc(self.ledger, self.epsilon, self.delta)
 
     @property
     def level(self) -> Level:
@@ -165,6 +176,7 @@ class Guarantee:
             "assumptions": [vars(assumption) for assumption in self.assumptions],
             "details": {} if unclaimed else dict(self.details),
             "notes": [] if unclaimed else [list(note) for note in self.notes],
+            "max_auc": self.max_auc,
             "level": self.level,
             "meaning": self.meaning,
         }
@@ -175,6 +187,7 @@ class Guarantee:
         facts = [
             ("epsilon", f"{number(self.claimed_epsilon)} at delta {self.delta:g}"),
             *(() if self.not_met else self.notes),
+            *((("Attack AUC", f"at most {self.max_auc:.3f}, for any attack"),) if self.max_auc < 1 else ()),
             ("Protects", self.protects),
             ("Compares", self.compares),
         ]

@@ -1,0 +1,163 @@
+"""A DP head: what is proven about a linear classifier that was trained from Gaussian releases on public features.
+
+Both heads are Gaussian mechanisms without sampling, so one number, mu, says all: the exact curve gives epsilon, and
+``Phi(mu / sqrt 2)`` is the largest AUC that an attack can have.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from resperturb.checks import between_0_and_1, positive
+from resperturb.errors import UsageError
+from resperturb.privacy.accounting import Ledger, account
+from resperturb.privacy.additive import SECRET_NOISE
+from resperturb.privacy.gaussian import epsilon_for_delta, mu_for_budget
+from resperturb.privacy.guarantee import Assumption, Guarantee
+
+# A normal of numpy's float64 generator ends beyond 12 standard deviations, with less than this left.
+_TAIL = 2.0**-100
+MOST_NUMBERS = 2**32
+# With two classes, a head loses about 0.02 of AUROC to the noise where units times mu is this.
+USEFUL = 150.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadGuarantee(Guarantee):
+    """The guarantee of a DP head; ``unit`` is ``record``, or what a group of records is called."""
+
+    mu: float
+    head: str
+    unit: str
+
+    def _details(self) -> dict[str, Any]:
+        return {"mu": self.mu, "head": self.head, "unit": self.unit}
+
+
+def head_mu(epsilon: float, delta: float) -> float:
+    """Return the mu to train a head with for ``(epsilon, delta)``; infinite for an infinite epsilon.
+
+    >>> round(head_mu(3.0, 1e-5), 4)
+    0.7191
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    positive("epsilon", epsilon)
+    left = between_0_and_1("delta", delta) - tail_delta(epsilon)
+    if left <= 0:
+        raise UsageError(
+            f"a delta of {delta:g} is not above the {tail_delta(epsilon):.1g} that the tails of floating-point noise "
+            f"cost at epsilon {epsilon:g}."
+        )
+    return mu_for_budget(epsilon, left) * (1 - 1e-9)  # so that the epsilon of this mu is not above the one asked for
+
+
+def tail_delta(epsilon: float) -> float:
+    """Return what the cut-off tails of at most ``MOST_NUMBERS`` normals add to delta.
+
+    If every normal drawn is within total variation ``t`` of an exact one, delta grows by ``1 + e^epsilon`` times the
+    sum of all ``t``. Nearby epsilons are covered too.
+    """
+    return MOST_NUMBERS * _TAIL * (1 + math.exp(min(epsilon + 0.1, 700.0)))
+
+
+def head_guarantee(
+    *,
+    mu: float,
+    delta: float,
+    head: str,
+    records: int,
+    unit: str = "record",
+    secrecy: Assumption = SECRET_NOISE,
+    extra: tuple[Assumption, ...] = (),
+) -> HeadGuarantee:
+    """State what a head proves whose releases are ``mu``-GDP.
+
+    Args:
+        mu: Gaussian-DP parameter of all releases together.
+        delta: Delta of the guarantee.
+        head: The head's name in a sentence, such as ``"noisy gradient descent"``.
+        records: The public number of units: records, or groups of them.
+        unit: What is protected as a whole: ``"record"``, or the name of a group such as ``"patient"``.
+        secrecy: Whether the noise can be drawn again.
+        extra: Further assumptions.
+
+    Returns:
+        The guarantee.
+
+    >>> proven = head_guarantee(
+    ...     mu=head_mu(3.0, 1e-5), delta=1e-5, head="noisy gradient descent", records=2924, unit="patient"
+    ... )
+    >>> proven.level, round(proven.max_auc, 3), round(proven.epsilon, 6)
+    ('meaningful', 0.694, 3.0)
+    """
+    between_0_and_1("delta", delta)
+    epsilon = epsilon_for_delta(delta, mu)
+    if math.isfinite(epsilon):
+        left = delta - tail_delta(epsilon)
+        epsilon = epsilon_for_delta(left, mu) if left > 0 else math.inf
+    ledger = Ledger("add_remove", mu=mu)
+    whole = "its label included" if unit == "record" else "all of its records, their labels and their number included"
+    grouped = (
+        Assumption(
+            "assumed",
+            f"All records of one {unit} carry the same name in the group column; one who has k names is protected "
+            "with k times the mu.",
+        ),
+    )
+    return HeadGuarantee(
+        mechanism="dp-head",
+        setting=f"DP head on public features: {head}, {records:,} {unit}s, mu {mu:.3g}.",
+        epsilon=epsilon,
+        delta=delta,
+        max_tpr=account(ledger, delta).max_tpr,
+        protects=f"one {unit}, {whole}, even from someone who holds the weights, every release of the training and "
+        "all other records.",
+        neighbours="add_remove",
+        compares=f"data sets in one of which a {unit}'s contribution is replaced by zero (add or remove); the "
+        f"numbers of records and of {unit}s stay the same.",
+        assumptions=(
+            Assumption(
+                "enforced", f"Every {unit} contributes a vector of norm at most 1, added up without rounding errors."
+            ),
+            *(grouped if unit != "record" else ()),
+            secrecy,
+            Assumption(
+                "assumed",
+                f"The features are public: their extractor was trained without these {unit}s, and each record's "
+                "features follow from that record alone.",
+            ),
+            Assumption(
+                "assumed", f"The number of records, the number of {unit}s and the list of classes are public."
+            ),
+            Assumption(
+                "assumed",
+                "Nothing else is computed from the records: no setting chosen by accuracy on them, and no such "
+                "accuracy published.",
+            ),
+            *extra,
+        ),
+        records=records,
+        ledger=ledger,
+        mu=mu,
+        head=head,
+        unit=unit,
+    )
+
+
+def too_few(units: int, mu: float, unit: str = "record") -> str:
+    """Say what the noise costs if there are few units; empty if there are enough.
+
+    >>> too_few(2924, mu=0.7191)
+    ''
+    >>> print(too_few(100, mu=0.7191, unit="patient"))
+    100 patients are few for this epsilon: the noise costs more than 0.02 of AUROC with two classes. About 210
+    patients bring the loss down to that; a larger epsilon does too.
+    """
+    if units * mu >= USEFUL:
+        return ""
+    enough = -(-USEFUL / mu // 10) * 10
+    return (
+        f"{units:,} {unit}s are few for this epsilon: the noise costs more than 0.02 of AUROC with two classes. "
+        f"About {enough:,.0f} {unit}s bring the loss down to that; a larger epsilon does too."
+    )
