@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Marks of what is installed: the package alone, which is all that the demonstration needs; what the tests need too,
-# the reproduction among it.
+# Marks of what is installed: the package with its trainer, which the demonstration needs; what the tests need too, the
+# reproduction among it.
 PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
 
@@ -20,7 +20,7 @@ $(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("resperturb needs Python 3.11 or newer; try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
 	touch $(PACKAGE)
 
 $(READY): $(PACKAGE) reproduction/pyproject.toml

@@ -1,5 +1,9 @@
 """Images in memory, where they come from, and which of them a model may see."""
 
+from resperturb.extras import needed
+
+needed("train", "reading images")
+
 from resperturb.data.images import ImageSet, LoadSummary
 from resperturb.data.loading import load, load_pair
 from resperturb.data.rows import in_chunks

@@ -9,6 +9,7 @@ import numpy as np
 
 from resperturb.data.paths import one_line, open_regular, printable
 from resperturb.errors import UsageError
+from resperturb.extras import needed
 
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 _META, _DEFLATED = 0x0002, "1.2.840.10008.1.2.1.99"
@@ -95,9 +96,5 @@ def _read(file: BinaryIO, where: str, **options: Any) -> Any:
 
 
 def _pydicom() -> Any:
-    try:
-        return importlib.import_module("pydicom")
-    except ImportError:
-        raise UsageError(
-            "DICOM files are read with pydicom, which is not installed: pip install 'resperturb[dicom]'."
-        ) from None
+    needed("dicom", "reading DICOM files")
+    return importlib.import_module("pydicom")

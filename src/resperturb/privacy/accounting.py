@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from scipy.special import ndtr
 
+from resperturb.extras import needed
 from resperturb.privacy.gaussian import attack_tpr, epsilon_for_delta
 
 Neighbours = Literal["swap", "add_remove", "any"]
@@ -203,8 +204,15 @@ def _mu_without_sampling(ledger: Ledger) -> float:
     return math.hypot(ledger.mu, *sampled)
 
 
+def _library() -> Any:
+    needed("train", "the accounting of sampled batches", "dp_accounting")
+    import dp_accounting
+
+    return dp_accounting
+
+
 def _sampled_event(release: Sampled) -> Any:
-    import dp_accounting as dp
+    dp = _library()
 
     gaussian = dp.GaussianDpEvent(release.noise_multiplier)
     return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(release.rate, gaussian), release.steps)
@@ -212,14 +220,14 @@ def _sampled_event(release: Sampled) -> Any:
 
 def _pld_event(ledger: Ledger) -> Any:
     """The ledger for the PLD accountant, which measures noise per record norm and counts a swap as two norms."""
-    import dp_accounting as dp
+    dp = _library()
 
     parts: list[Any] = [dp.GaussianDpEvent(_moves(ledger.neighbours) / ledger.mu)] if ledger.mu > 0 else []
     return _composed([*parts, *map(_sampled_event, ledger.sampled)])
 
 
 def _composed(parts: list[Any]) -> Any:
-    import dp_accounting as dp
+    dp = _library()
 
     return parts[0] if len(parts) == 1 else dp.ComposedDpEvent(parts)
 
@@ -236,7 +244,7 @@ def quick_bound(ledger: Ledger, delta: float) -> float:
 
 
 def _rdp_bound(ledger: Ledger, delta: float) -> float:
-    import dp_accounting as dp
+    dp = _library()
     import numpy as np
 
     if math.isinf(_mu_without_sampling(ledger)):
@@ -255,7 +263,7 @@ def _rdp_event(ledger: Ledger) -> Any:
 
     A sampled release counted for a swap is therefore taken as if it were not sampled: a larger, valid bound.
     """
-    import dp_accounting as dp
+    dp = _library()
 
     swap = ledger.neighbours == "swap"
     mu = _mu_without_sampling(ledger) if swap else ledger.mu
@@ -297,7 +305,7 @@ def _guess(ledger: Ledger, delta: float) -> float:
 
 
 def _pld_accountant(ledger: Ledger, interval: float) -> Any:
-    import dp_accounting as dp
+    dp = _library()
 
     swap = ledger.neighbours == "swap"
     relation = dp.NeighboringRelation.REPLACE_ONE if swap else dp.NeighboringRelation.ADD_OR_REMOVE_ONE

@@ -1,6 +1,10 @@
 """Training: one loop, resumable, reproducible from its seed."""
 
 from resperturb.environment import environment
+from resperturb.extras import needed
+
+needed("train", "training")
+
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution
