@@ -152,29 +152,3 @@ def test_ones_own_training_is_audited_reported_and_compared(tmp_path: Path, monk
         assert reason in str(failed.exception)
     both = CliRunner().invoke(app, ["audit", "run", "--training", "mytraining:setup"])
     assert isinstance(both.exception, UsageError)
-
-
-def test_a_poison_audit_of_which_nothing_is_proven_names_no_infinite_epsilon() -> None:
-    import io
-    from types import SimpleNamespace
-
-    from rich.console import Console
-
-    from resperturb.cli.audit_poison import _show
-    from resperturb.privacy import nothing_proven
-
-    found = SimpleNamespace(
-        run="mine",
-        copies=1,
-        poison="clipbkd",
-        noticed_with=3,
-        noticed_without=1,
-        trials=4,
-        most_that_could_be_shown=1.0,
-        verdict="nothing proven",
-        guarantee=nothing_proven("No noise."),
-        epsilon_lower=SimpleNamespace(words="no epsilon above 0", assumptions=()),
-    )
-    written = io.StringIO()
-    _show(Console(file=written, width=80), found)  # type: ignore[arg-type]
-    assert "Nothing is proven about added records." in written.getvalue()

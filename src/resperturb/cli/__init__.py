@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 from resperturb.cli import (
     attack,
     audit,
-    audit_poison,
     audit_scores,
     budget,
     card,
@@ -81,7 +80,6 @@ for _command in (
     attack,
     report,
     audit,
-    audit_poison,
     audit_scores,
     gate,
     card,

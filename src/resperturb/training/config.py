@@ -19,7 +19,6 @@ from pydantic import (
 )
 
 from resperturb.data.canaries import KINDS
-from resperturb.data.poison import Kind
 from resperturb.data.splits import RowNumbers
 from resperturb.errors import UsageError
 from resperturb.models.names import NetworkName, parse_name
@@ -88,18 +87,6 @@ class CanaryConfig(_Frozen):
         return {kind: getattr(self, kind) for kind in KINDS}
 
 
-class PoisonConfig(_Frozen):
-    """A poisoned record: of which kind, in how many copies, and whether this model is trained on them at all.
-
-    >>> PoisonConfig(kind="clipbkd", present=True).copies
-    1
-    """
-
-    kind: Kind
-    copies: Positive = 1
-    present: bool
-
-
 def _rows(value: object) -> RowNumbers | None:
     if value is None or isinstance(value, RowNumbers):
         return value
@@ -126,8 +113,7 @@ class DataConfig(_Frozen):
       ``canaries_for``; see :meth:`TrainConfig.on_rows`.
 
     ``canaries`` are records made for an audit. Each is added in memory by its own coin, drawn from ``subset_seed``,
-    so that a model of all images can be attacked too. ``poison`` is for audits over many trainings, half of them with
-    a record that is made to be noticed.
+    so that a model of all images can be attacked too.
     """
 
     spec: str
@@ -141,10 +127,16 @@ class DataConfig(_Frozen):
     part: Part = "all"
     subset_seed: Seed = 0
     canaries: CanaryConfig | None = None
-    poison: PoisonConfig | None = None
     rows: Rows = None
     canaries_for: Part = "all"
     fingerprint: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("poison", ...) is None:
+            return {name: value for name, value in values.items() if name != "poison"}
+        return values
 
     @model_validator(mode="after")
     def _has_rows_where_it_needs_them(self) -> "DataConfig":
@@ -293,7 +285,6 @@ class TrainConfig(_Frozen):
             "rows": RowNumbers.of(rows),
             "canaries_for": data.canaries_for if data.part == "rows" else data.part,
             "subset_seed": 0,
-            "poison": None,
         }
         return self.model_copy(update={"data": data.model_copy(update=changes), "seed": seed})
 

@@ -8,11 +8,10 @@ import numpy as np
 from resperturb.data import load_pair
 from resperturb.data.canaries import Bools, Canaries, concatenated, fair_coins, make_canaries
 from resperturb.data.images import ImageSet
-from resperturb.data.poison import copies_of, make_poison
 from resperturb.data.splits import Indices, Quarters, RowNumbers, four_quarters
 from resperturb.data.storage import DataIn, chosen_data_in
 from resperturb.errors import UsageError
-from resperturb.training.config import CanaryConfig, DataConfig, PoisonConfig
+from resperturb.training.config import CanaryConfig, DataConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +23,6 @@ class Inputs:
     split_seed: int
     subset_seed: int = 0
     canary_config: CanaryConfig | None = None
-    poison_config: PoisonConfig | None = None
     rows: RowNumbers | None = None
     canaries_for: str = "all"
 
@@ -69,22 +67,14 @@ class Inputs:
         return self.train if canaries is None else concatenated(self.train, canaries.images)
 
     def members(self, part: str) -> ImageSet:
-        """The images that a model of this part is trained on, with poison, and the canaries whose coin says so."""
+        """The images that a model of this part is trained on, and the canaries whose coin says so."""
         images = self.train.select(self.member_indices(part))
-        poison = self.poison_config
-        if poison is not None and poison.present:
-            images = concatenated(images, copies_of(self.poison(part), poison.copies))
         canaries = self.canaries(part)
         if self.rows is not None:
             self._check_rows(0 if canaries is None else len(canaries))
         if canaries is None:
             return images
         return concatenated(images, canaries.images.select(np.flatnonzero(self.canary_coins(len(canaries)))))
-
-    def poison(self, part: str) -> ImageSet:
-        """The poisoned record for models of this part, whether or not this one is trained on it."""
-        assert self.poison_config is not None
-        return make_poison(self.train.select(self.member_indices(part)), self.poison_config.kind)
 
     def member_indices(self, part: str) -> Indices:
         """Which of the training images a model of this part is trained on, canaries aside."""
@@ -164,7 +154,6 @@ def load_inputs(data: DataConfig) -> Inputs:
             "split_seed": 0,
             "subset_seed": 0,
             "canaries": None,
-            "poison": None,
             "rows": None,
             "canaries_for": "all",
         }
@@ -178,9 +167,7 @@ def load_inputs(data: DataConfig) -> Inputs:
             f"{error} The images are those of --data {data.spec} when this was trained: give the command in the "
             "folder that it was given in, or put them back."
         ) from error
-    inputs = Inputs(
-        train, test, data.split_seed, data.subset_seed, data.canaries, data.poison, data.rows, data.canaries_for
-    )
+    inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries, data.rows, data.canaries_for)
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(
             f"{data.spec} is not the data this was made with: its images have changed (fingerprint "

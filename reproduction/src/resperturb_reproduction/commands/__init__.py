@@ -1,1 +1,11 @@
-"""The commands that this package adds to ``resperturb`` by entry points."""
+"""The commands that this package adds to ``resperturb`` by an entry point."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add all commands to a command line."""
+    from resperturb_reproduction.commands import audit_poison, check, rademacher, reproduce, sde
+
+    for command in (reproduce, sde, check, rademacher, audit_poison):
+        command.register(app)

@@ -10,18 +10,18 @@ from resperturb.cli.output import JsonOption, emit, escaped
 from resperturb.files import plain
 
 if TYPE_CHECKING:
-    from resperturb.audits.poison import PoisonAudit
+    from resperturb_reproduction.poison import PoisonAudit
 
 HELP = """
-Train a run's setting many times, half of them with a poisoned record, and bound epsilon by who shows it.
+Train a run's recipe many times, half of them with a poisoned record, and bound epsilon by how well they differ.
 
-This is the audit of Jagielski, Ullman and Oprea (2020), which the paper used. It costs two trainings a trial and
-shows little with few of them; but it rests on nothing except that trainings are independent. `resperturb audit` asks
-harder for its price.
+This is the audit of Jagielski, Ullman and Oprea (2020), which the paper used. It costs two trainings per trial and
+shows little with few of them, but it assumes nothing except independent trainings. `resperturb audit` finds more for
+the same cost.
 
 Example: `resperturb audit-poison runs/private --poison clipbkd --trials 20 --jobs 2`
 
-The models are kept beside the run and used again; the result is kept in the run as poison.json.
+The models are kept next to the run and used again; the result is written to poison.json in the run.
 """
 
 
@@ -42,24 +42,21 @@ def audit_poison(
     ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
-    delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Of the bound.")] = 0.95,
+    delta: Annotated[float, typer.Option(help="Delta of the lower bound.")] = 1e-5,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.95,
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""
-    from resperturb.audits.poison import PoisonSettings, poison_audit
     from resperturb.cli.progress import stage_progress
-    from resperturb.data.poison import KINDS
-    from resperturb.errors import UsageError
-    from resperturb.training.run import open_run
+    from resperturb.training import open_run
+    from resperturb_reproduction.poison import PoisonSettings, poison_audit
 
-    kind = next((known for known in KINDS if known == poison), None)
-    if kind is None:
-        raise UsageError(f"--poison is clipbkd or backdoor, not {poison!r}.")
     where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
-    settings = PoisonSettings(kind, copies, trials, delta, confidence, jobs, where)
+    settings = PoisonSettings(poison, copies, trials, delta, confidence)  # type: ignore[arg-type]  # it checks the kind
     with stage_progress("audit-poison") as on_stage:
-        found = poison_audit(open_run(run), settings, lambda done, count: on_stage("training", done, count))
+        found = poison_audit(
+            open_run(run), settings, lambda done, count: on_stage("training", done, count), jobs, where
+        )
     emit(plain(found), as_json, lambda console: _show(console, found))
 
 
@@ -67,16 +64,17 @@ def _show(console: Any, found: "PoisonAudit") -> None:
     bound = found.epsilon_lower
     copies = f"{found.copies} cop{'y' if found.copies == 1 else 'ies'}"
     console.print(
-        f"{escaped(found.run)}: {copies} of a {found.poison} record. It was noticed in {found.noticed_with} of "
-        f"{found.trials} models trained on it and in {found.noticed_without} of {found.trials} without."
+        f"{escaped(found.run)}: {copies} of a {found.poison} record. It was recognised by {found.noticed_with} of "
+        f"{found.trials} models trained on it and by {found.noticed_without} of {found.trials} without."
     )
     console.print(
-        f"Shown: {bound.words} (a perfect attack would show {found.most_that_could_be_shown:.3g} with so many "
-        "trials)."
+        f"Shown: {bound.words} (a perfect attack would show {found.most_that_could_be_shown:.3g} with this "
+        "many trials)."
     )
-    if found.guarantee is None or found.verdict == "nothing proven":
+    if found.guarantee is None:
         console.print("Nothing is proven about added records.")
     else:
-        console.print(f"Proven: {found.guarantee.words}: {found.verdict}.", markup=False)
+        refuted = bound.epsilon > found.guarantee.claimed_epsilon
+        console.print(f"Proven: {found.guarantee.words}{': refuted' if refuted else ''}.", markup=False)
     for line in bound.assumptions:
         console.print(f"- {line}")
