@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import sys
+from collections.abc import Iterator
 
 # Tests run in several processes; more threads than cores make each of them many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,6 +26,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes depends on the machine, not on the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    """Forget what a test compiled: torch compiles a method a limited number of times."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 def tiny_config(**changes: object) -> TrainConfig:

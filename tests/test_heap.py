@@ -50,6 +50,22 @@ def test_large_tensors_are_in_huge_pages() -> None:
     subprocess.run([sys.executable, "-c", HUGE_PAGES], check=True, env=environment)
 
 
+COMMAND = """
+import sys
+from resperturb import cli, heap
+sys.argv = ["resperturb", "--version"]
+try:
+    cli.main()
+except SystemExit:
+    pass
+assert heap.keep_freed_memory.cache_info().currsize == 1
+"""
+
+
+def test_a_command_tunes_its_process() -> None:
+    subprocess.run([sys.executable, "-c", COMMAND], check=True, capture_output=True)
+
+
 def test_what_the_user_says_of_huge_pages_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
     use_huge_pages()

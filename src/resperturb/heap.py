@@ -1,8 +1,13 @@
-"""How memory is asked of the system: page by page, and anew in every step, it costs a tenth of the step and more."""
+"""How a process asks the system for memory: page by page and anew in every step costs 10% of the step and more.
+
+These settings hold for a whole process. Commands and workers make them; the library leaves its user's process alone.
+"""
 
 import ctypes
 import os
 from functools import cache
+
+from resperturb.environment import wait_passively
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names that malloc.h gives these numbers
 _BYTES = 1 << 30
@@ -10,9 +15,16 @@ _BYTES = 1 << 30
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 
 
+def tune_process() -> None:
+    """Set up a command's process for training, and those that it starts; call it before torch is loaded."""
+    wait_passively()
+    use_huge_pages()
+    keep_freed_memory()
+
+
 @cache
 def keep_freed_memory() -> None:
-    """Tell glibc to keep what is freed for later, for the whole process.
+    """Make glibc keep freed memory for later use in this process.
 
     Another C library, and settings in the environment, are left alone.
     """
@@ -25,8 +37,8 @@ def keep_freed_memory() -> None:
 
 
 def use_huge_pages() -> None:
-    """Let torch ask for large tensors in pages of two megabytes, in this process and in those that it starts.
+    """Make torch allocate large tensors in pages of 2 MB, in this process and in those that it starts.
 
-    Torch looks at the environment once, when it makes its first tensor. What the user has set there stays.
+    Torch reads the environment once, when it makes its first tensor. A user's own setting stays.
     """
     os.environ.setdefault(HUGE_PAGES, "1")

@@ -24,9 +24,8 @@ from resperturb.cli import (
     train,
     verify,
 )
-from resperturb.environment import wait_passively
 from resperturb.errors import ResperturbError
-from resperturb.heap import use_huge_pages
+from resperturb.heap import tune_process
 
 
 class _Commands(TyperGroup):
@@ -110,8 +109,7 @@ def _shown_log() -> Iterator[None]:
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message, never in a traceback."""
-    wait_passively()
-    use_huge_pages()
+    tune_process()
     try:
         with _shown_log():
             app()

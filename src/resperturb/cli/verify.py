@@ -57,7 +57,7 @@ def verify(
 
 
 def _attacks(run: "Run") -> "IntegrityCheck":
-    """IntegrityCheck that every attack that the audit made is still there: without one the model looks better."""
+    """Check that every attack that the audit made is still there: without one the model looks better."""
     from resperturb.errors import ResperturbError
     from resperturb.report.collect import ReportedModel
     from resperturb.training.verify import IntegrityCheck

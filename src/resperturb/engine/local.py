@@ -25,7 +25,7 @@ from typing import Any
 from resperturb.engine.shared import Shared, attach, share
 from resperturb.engine.task import DiedError, Task, Tell
 from resperturb.errors import ResperturbError
-from resperturb.heap import HUGE_PAGES, use_huge_pages
+from resperturb.heap import HUGE_PAGES, keep_freed_memory, use_huge_pages
 
 # A process that dies (for lack of memory, for instance) gets its task back so often.
 TRIES = 3
@@ -184,6 +184,7 @@ def _work(connection: Connection, threads: int) -> None:
     import cloudpickle
     import torch
 
+    keep_freed_memory()
     torch.set_num_threads(threads)
     cargo: Any | None = None
     while True:

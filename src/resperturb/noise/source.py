@@ -28,12 +28,33 @@ from resperturb.noise.normals import add_normal, addcmul_normal, mul_normal, sta
 KEY_BYTES = 16
 
 
-class _Inherited:
-    """What a forked child took over from its parent; it must not go on to repeat the parent's training noise."""
+class _Fork:
+    """What a forked child inherits from its parent; it must not repeat the parent's training noise.
 
+    The hook that notices a fork is registered with the first source of noise, not by the import. A child that was
+    forked between the two is known by its process number.
+    """
+
+    imported_by = os.getpid()
+    seed_at_import = torch.initial_seed()
+    watched = False
     token = b""
     seed: int | None = None
     group: object = None
+
+    @classmethod
+    def watch(cls) -> None:
+        """Notice forks from now on, and one that happened since the import."""
+        if not cls.watched:
+            cls.watched = True
+            os.register_at_fork(after_in_child=cls.inherit)
+            if os.getpid() != cls.imported_by and torch.initial_seed() == cls.seed_at_import:
+                cls.inherit()
+
+    @classmethod
+    def inherit(cls) -> None:
+        """Take note in a child of what its parent had, and pick a token of its own."""
+        cls.token, cls.seed, cls.group = os.urandom(KEY_BYTES), torch.initial_seed(), _process_group()
 
 
 def _process_group() -> object:
@@ -41,15 +62,6 @@ def _process_group() -> object:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.group.WORLD
     return None
-
-
-def _after_fork() -> None:
-    _Inherited.token = os.urandom(KEY_BYTES)
-    _Inherited.seed = torch.initial_seed()
-    _Inherited.group = _process_group()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def derive_key(*parts: bytes | int) -> bytes:
@@ -70,11 +82,12 @@ def training_key() -> bytes:
 
     A forked child gets keys of its own, until it joins a process group or seeds torch itself.
     """
+    _Fork.watch()
     drawn = torch.randint(-(2**63), 2**63 - 1, (2,)).numpy().tobytes()
     group = _process_group()
-    if group is not None and group is not _Inherited.group:
+    if group is not None and group is not _Fork.group:
         return derive_key(drawn, torch.distributed.get_rank())
-    return derive_key(drawn, _Inherited.token if torch.initial_seed() == _Inherited.seed else b"")
+    return derive_key(drawn, _Fork.token if torch.initial_seed() == _Fork.seed else b"")
 
 
 _sources: WeakValueDictionary[int, "NoiseSource"] = WeakValueDictionary()
@@ -100,6 +113,7 @@ class NoiseSource:
         self._register(seed)
 
     def _register(self, seed: int | None) -> None:
+        _Fork.watch()
         self.silenced, self.copies = 0, None
         self.reseed(seed)
         self._handle = next(_handles)

@@ -8,7 +8,6 @@ is like is a :class:`~resperturb.perturbation.strategy.Strategy`.
 import copy
 import logging
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -84,6 +83,11 @@ def place_noise(
     if (present := strategy_of(model)) is not None:
         raise UsageError(f"the model is perturbed already, by {present}; start from a fresh one.")
     inner = unwrapped(model)
+    if any(getattr(module, "_compiled_call_impl", None) is not None for module in inner.modules()):
+        raise UsageError(
+            "the model was compiled in place by model.compile(), and code that is compiled already need not look for "
+            "new noise: perturb the model first, then compile it."
+        )
     if any(nn.parameter.is_lazy(parameter) for parameter in inner.parameters()):
         raise UsageError(
             "some layers do not know their sizes yet (Lazy...): call the model on a batch before perturb."
@@ -106,8 +110,6 @@ def place_noise(
         config = copy.copy(config)  # another model may have been made from it
         config.resperturb = perturbation_record(inner)
         inner.config = config
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()  # what was compiled before does not look for new hooks, and would run without noise
     return chosen
 
 

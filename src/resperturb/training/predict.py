@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
-from resperturb.heap import keep_freed_memory
 from resperturb.noise import has_compiler
 from resperturb.perturbation import seeded_predictions, verify_noise
 from resperturb.perturbation.perturb import copies_of_a_batch, draws_share_a_start
@@ -109,7 +108,6 @@ def predict_draws(
     Yields:
         The logits of all images, on the CPU.
     """
-    keep_freed_memory()
     was_training = model.training
     model.eval()
     try:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.heap import keep_freed_memory
 from resperturb.noise import derive_key, keyed_generator
 from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
 from resperturb.training.batchnorm import share_statistics
@@ -45,7 +44,6 @@ class Steps:
     def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
         from lightning_fabric import Fabric
 
-        keep_freed_memory()
         world, secret = execution.world, execution.secret
         self.config, self.members, self.world = config, members, world
         # What the noise of training comes from.

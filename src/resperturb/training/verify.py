@@ -39,7 +39,7 @@ class _UncheckedError(Exception):
 
 
 def verify_run(run: Run, *, with_data: bool = False, signer: Path | None = None) -> list[IntegrityCheck]:
-    """IntegrityCheck everything about a finished run.
+    """Check everything about a finished run.
 
     Args:
         run: The run, newly opened: what it has read already is not read again.
