@@ -151,6 +151,15 @@ def test_rows_are_chosen_by_their_keys_and_train_no_others() -> None:
         with_attacks([table], ["guess"])
 
 
+def test_the_attacker_of_weight_decay_trains_a_standard_network_at_that_decay() -> None:
+    experiment = BY_ID["weight-decay"]
+    for cell in experiment.cells:
+        target, (shadow, *_) = vars(plan.needs(experiment, cell, PRESETS["paper"], seed=0)).values()
+        assert shadow.perturbation is None
+        assert (shadow.weight_decay, shadow.epochs) == (target.weight_decay, target.epochs)
+        assert target.weight_decay == 5e-4
+
+
 def test_keys_of_an_experiment_are_unique_for_each_data_set() -> None:
     for experiment in EXPERIMENTS:
         keys = [(cell.data, cell.key) for cell in experiment.cells]

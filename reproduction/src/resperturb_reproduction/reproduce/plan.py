@@ -87,7 +87,7 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
     return make_config(**values)
 
 
-def paper_shadow(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
+def paper_shadow(cell: Cell, scale: Scale, seed: int, standard: Variant = PLAIN) -> TrainConfig:
     """Say how the paper's attacker trains: a standard network, whatever the target is.
 
     >>> from resperturb_reproduction.reproduce.declarations import DPSGD
@@ -95,7 +95,7 @@ def paper_shadow(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
     >>> paper_shadow(Cell("mnist", DPSGD), scale, 0) == paper_shadow(Cell("mnist", PLAIN), scale, 0)
     True
     """
-    return shadow_config(target_config(Cell(cell.data, PLAIN), scale, seed), adaptive=False)
+    return shadow_config(target_config(Cell(cell.data, standard), scale, seed), adaptive=False)
 
 
 def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: bool = False) -> Needs:
@@ -106,7 +106,7 @@ def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: 
         count = preset.shadows_of(cell.variant.dpsgd)
         shadows = [*shadow_configs(target, count), *(learned_shadow_configs(target) if count else [])]
         return Needs(target, _distinct(shadows))
-    shadows = [paper_shadow(cell, scale, seed)]
+    shadows = [paper_shadow(cell, scale, seed, experiment.standard)]
     if "adaptive" in experiment.attacks:
         shadows.append(shadow_config(target, adaptive=True))
     return Needs(target, _distinct(shadows))

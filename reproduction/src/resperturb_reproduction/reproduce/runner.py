@@ -221,7 +221,7 @@ def _one_seed(experiment: Experiment, cell: Cell, preset: Preset, library: Libra
     target = library.get(config)
     if target is None:
         return None
-    attackers = {"paper": paper_shadow(cell, scale, seed)}
+    attackers = {"paper": paper_shadow(cell, scale, seed, experiment.standard)}
     if "adaptive" in experiment.attacks:
         attackers["adaptive"] = shadow_config(config, adaptive=True)
     attacks: dict[str, AttackFound] = {}
