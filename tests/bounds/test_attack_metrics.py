@@ -48,6 +48,32 @@ def test_with_groups_the_interval_covers_where_counting_records_does_not() -> No
     assert without / TRIALS < 0.6
 
 
+PATIENTS = {
+    "ten equal": lambda rng: np.full(10, 20),
+    "one very large": lambda rng: rng.permutation(np.append(np.full(20, 10), 200)),
+    "log-normal": lambda rng: np.ceil(rng.lognormal(2, 1.2, 30)).astype(int),
+}
+
+
+@pytest.mark.parametrize("sizes", PATIENTS)
+def test_the_interval_by_patients_covers_whatever_their_sizes(sizes: str) -> None:
+    rng, covered, above = np.random.default_rng(8), 0, 0
+    for trial in range(3 * TRIALS):
+        counts = PATIENTS[sizes](rng)
+        mu, spread = (0.0, 1.0)[trial % 2], (0.0, 1.0, 2.0)[trial % 3]
+        units = np.repeat(np.arange(len(counts)), counts)
+        members = (rng.permutation(len(counts)) < len(counts) // 2)[units]
+        scores = rng.normal(0, spread, len(counts))[units] + rng.normal(0, 1, len(units)) + mu * members
+        found = attack_metrics(
+            scores[members], scores[~members], member_groups=units[members], nonmember_groups=units[~members]
+        )
+        truth = norm.cdf(mu / np.sqrt(2 * (1 + spread**2)))
+        covered += found.auc_interval.low <= truth <= found.auc_interval.high
+        above += found.auc_interval.low > truth
+    assert covered / (3 * TRIALS) >= 0.94
+    assert binomtest(above, 3 * TRIALS, 0.025, alternative="greater").pvalue > 1e-3, above / TRIALS
+
+
 @pytest.mark.parametrize("kind", ["records", "groups", "ties"])
 def test_chance_is_called_a_leak_no_more_often_than_stated(kind: str) -> None:
     rng = np.random.default_rng(3)
@@ -59,9 +85,9 @@ def test_chance_is_called_a_leak_no_more_often_than_stated(kind: str) -> None:
         else:
             draw = (lambda n: rng.normal(size=n)) if kind == "records" else (lambda n: rng.integers(0, 2, n) * 1.0)
             found = attack_metrics(draw(100), draw(100))
-        assert not found.shows_leak() or found.auc_interval.low > 0.5
-        alarms += found.shows_leak()
-    assert binomtest(alarms, TRIALS, 0.05, alternative="greater").pvalue > 1e-3, alarms / TRIALS
+        assert found.shows_leak == (found.p_value < 0.025)
+        alarms += found.shows_leak
+    assert binomtest(alarms, TRIALS, 0.025, alternative="greater").pvalue > 1e-3, alarms / TRIALS
 
 
 def test_it_agrees_with_the_definitions() -> None:
@@ -109,7 +135,7 @@ def test_an_attack_that_is_never_wrong_is_a_leak_and_its_interval_is_exact() -> 
     assert found.auc == 1.0
     # All of 50 independent pairs are ordered alike.
     assert found.auc_interval == pytest.approx((0.025 ** (1 / 50), 1.0))
-    assert found.shows_leak(tests=100)
+    assert found.at(1 - 0.05 / 100).shows_leak
     by_group = attack_metrics(
         np.arange(50) + 50.0, np.arange(50.0), member_groups=np.arange(50) // 5, nonmember_groups=np.arange(50)
     )

@@ -127,7 +127,7 @@ def test_canaries_of_patients_are_bounded_and_tested_by_their_coins(own_coins: b
         ins, outs = canary & members, canary & ~members
         if ins.any() and outs.any():
             found = attack_metrics(scores[ins], scores[outs], member_groups=units[ins], nonmember_groups=units[outs])
-            alarms += found.shows_leak()
+            alarms += found.shows_leak
     # At most 10 are expected of each; four standard errors are 12.
     assert max(claims, alarms) <= 10 + 12
 

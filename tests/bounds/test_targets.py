@@ -4,15 +4,16 @@ from functools import cache
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 from scipy.stats import binom, rankdata, t
 
 from resperturb.bounds import attack_metrics, one_run_fdp
+from resperturb.bounds.intervals import Interval
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.targets import (
     TargetMetrics,
     against_best,
-    mean_interval,
-    mean_p_value,
+    mean_estimate,
     median_bound,
     over_targets,
     paired_difference,
@@ -55,6 +56,10 @@ def areas(scores: np.ndarray, members: np.ndarray) -> np.ndarray:
     return ((ranks * members).sum(axis=1) - ins * (ins + 1) / 2) / (ins * (scores.shape[1] - ins))
 
 
+def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+    return mean_estimate(values).interval(confidence)
+
+
 SETTINGS = [(0.0, 0.0), (0.5, 0.5), (1.5, 1.0)]
 
 
@@ -91,9 +96,9 @@ def test_counting_targets_as_independent_does_not_cover() -> None:
 def test_without_signal_the_area_is_one_half_and_the_test_keeps_its_level(models: int) -> None:
     found = audits(models, 0.0, 0.0)
     assert found.mean() == pytest.approx(0.5, abs=4 * found.mean(axis=1).std() / AUDITS**0.5)
-    assert sum(mean_p_value(one) <= 0.05 for one in found) <= many(0.05)
+    assert sum(mean_estimate(one).p_value(0.5) <= 0.05 for one in found) <= many(0.05)
     strong = audits(models, 1.5, 1.0)
-    assert np.mean([mean_p_value(one) <= 0.05 for one in strong]) > 0.5
+    assert np.mean([mean_estimate(one).p_value(0.5) <= 0.05 for one in strong]) > 0.5
 
 
 def test_the_partner_gives_the_coins_of_a_target_away() -> None:

@@ -24,6 +24,7 @@ from resperturb.bounds.audit_result import (
     Model,
     MostExposed,
     Shadows,
+    corrected,
 )
 from resperturb.bounds.comparison import Comparison, Neighbours, per_group
 from resperturb.bounds.result import LowerBound
@@ -186,6 +187,7 @@ def assess(
     design = candidates.design(settings, bounding, wanted)
     results = list(more)
     bounds: list[LowerBound] = []
+    kept: dict[str, AttackScores] = {}
     for number, attack in enumerate(attacks):
         on_attack(number, len(attacks))
         result, scores = _attacked(attack, evidence, candidates, settings, design)
@@ -193,14 +195,18 @@ def assess(
         if result.lower_bound is not None:
             bounds.append(result.lower_bound)
         if attack.fixed and folder is not None:
-            keep_attack(folder, result, _split(scores, candidates, result.kind), dict(digests or {}))
+            kept[result.key] = _split(scores, candidates, result.kind)
+    results = list(corrected(results, settings.confidence))
+    for result in results:
+        if folder is not None and result.key in kept:
+            keep_attack(folder, result, kept[result.key], dict(digests or {}))
     return AuditResult(
         model=model,
         shadows=_described(accuracies),
         candidates={kind: int(who.sum()) for kind, who in candidates.by_kind().items() if kind != CANARIES},
         groups=None if candidates.groups is None else len(np.unique(candidates.groups)),
         population=candidates.population,
-        attacks=tuple(sorted(results, key=lambda result: -result.auc)),
+        attacks=tuple(results),
         exposed=None if statistics is None else _most_exposed(evidence, candidates, settings, attacks),
         epsilon_lower=design.best(bounds),
         guarantee=guarantee,

@@ -1,20 +1,19 @@
 """How well one attack does, in one object: AUC with its interval and test, true positive rates at low false ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit, ndtr, ndtri
+from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
-from resperturb.bounds.intervals import Interval, binomial_interval
+from resperturb.bounds.arrays import Ints
+from resperturb.bounds.intervals import Estimate, Interval
 from resperturb.bounds.metrics import FALSE_POSITIVE_RATES, auc, balanced_accuracy, can_be_seen, roc_curve
 from resperturb.bounds.scores import Scores, check_probability, check_scores
 from resperturb.errors import UsageError
 
-Groups = NDArray[np.generic]
-SIGNIFICANCE = 0.05
+HALF = float(np.nextafter(0.5, 1.0))
 
 
 @dataclass(frozen=True)
@@ -22,13 +21,16 @@ class TruePositiveRate:
     """The true positive rate at a false positive rate of at most ``fpr``.
 
     The threshold is the lowest at which at most a share ``fpr`` of the non-members is accepted; nothing is
-    interpolated. ``interval`` is exact (Clopper-Pearson) for that threshold, and for independent records.
-    ``tied`` says that nothing could be accepted because the highest score belongs to too many non-members.
+    interpolated. ``interval`` is exact (Clopper-Pearson) for that threshold and for independent units: where records
+    share units, units are counted. ``p_value`` is how often a model without signal is attacked as well. ``tied`` says
+    that nothing could be accepted because the highest score belongs to too many non-members.
     """
 
     fpr: float
     tpr: float
     interval: Interval
+    estimate: Estimate
+    p_value: float
     tied: bool = False
 
 
@@ -36,11 +38,12 @@ class TruePositiveRate:
 class AttackMetrics:
     """What an attack finds among so many members and non-members.
 
-    ``auc_interval`` follows DeLong et al. (1988) on the logit scale; with groups (all records of one person) it
-    counts groups, after Obuchowski (1997); it is exact where all members score above all others. ``p_value`` is
-    how often a model that knows nothing of its members would be attacked as well: a one-sided rank test, or a
-    test of the groups' mean ranks. ``balanced_accuracy`` is that of the best threshold in hindsight unless the
-    attack has a threshold of its own.
+    ``auc_interval`` is at ``confidence`` and lies above 0.5 exactly where the one-sided test of ``p_value`` is
+    significant at half of 1 - ``confidence``. It follows DeLong et al. (1988) on the logit scale with Student's
+    quantile; where records share units it counts these (Obuchowski, 1997), with the degrees of freedom of Bell and
+    McCaffrey (2002); it is exact where all members score above all others. The test is a rank test, or that of the
+    interval where units are counted. ``balanced_accuracy`` is that of the best threshold in hindsight unless the
+    attack has a threshold of its own. With several ``targets`` everything is a mean over these.
     """
 
     auc: float
@@ -50,8 +53,10 @@ class AttackMetrics:
     tpr_at_fpr: tuple[TruePositiveRate, ...]
     members: int
     nonmembers: int
+    estimate: Estimate
     groups: int | None = None
     targets: int = 1
+    confidence: float = 0.95
 
     def at_fpr(self, fpr: float) -> TruePositiveRate | None:
         """Look up the true positive rate at ``fpr``.
@@ -62,12 +67,35 @@ class AttackMetrics:
         found = next((point for point in self.tpr_at_fpr if abs(point.fpr - fpr) < 1e-12), None)
         return found if found is not None and can_be_seen(fpr, self.nonmembers) else None
 
-    def shows_leak(self, tests: int = 1) -> bool:
-        """Say whether this is more than chance explains, for the best of ``tests`` attacks.
+    @property
+    def shows_leak(self) -> bool:
+        """Whether this is more than chance explains: the interval lies above 0.5."""
+        return self.auc_interval.low > 0.5
 
-        One rule everywhere: the test is significant after Bonferroni's correction, and the interval lies above 0.5.
-        """
-        return self.p_value * tests < SIGNIFICANCE and self.auc_interval.low > 0.5
+    def at(self, confidence: float) -> "AttackMetrics":
+        """Return the same with intervals at another confidence."""
+        return replace(
+            self,
+            auc_interval=deciding_interval(self.estimate, self.p_value, confidence),
+            tpr_at_fpr=tuple(
+                replace(point, interval=point.estimate.interval(confidence)) for point in self.tpr_at_fpr
+            ),
+            confidence=confidence,
+        )
+
+
+def deciding_interval(area: Estimate, p_value: float, confidence: float) -> Interval:
+    """Return the interval of an AUC, whose lower end says what the one-sided test says.
+
+    Where the test is not significant the interval includes 0.5; where it is, the interval excludes it. Either keeps
+    the coverage: the first widens it, and the second excludes no more than a significant test does.
+
+    >>> deciding_interval(Estimate(0.6, 0.02, 50, "plain"), p_value=0.2, confidence=0.95).low
+    0.5
+    """
+    low, high = area.interval(confidence)
+    significant = p_value < (1 - confidence) / 2
+    return Interval(max(low, HALF), max(high, HALF)) if significant else Interval(min(low, 0.5), high)
 
 
 def attack_metrics(
@@ -106,31 +134,38 @@ def attack_metrics(
     """
     check_probability("confidence", confidence)
     ins, outs = check_scores(members, nonmembers)
-    area = auc(ins, outs)
-    groups = None
-    independent = ins.size, outs.size
-    own = np.arange(ins.size) if member_groups is None else np.asarray(member_groups)
-    other = np.arange(outs.size) if nonmember_groups is None else np.asarray(nonmember_groups)
-    counts = len(np.unique(own)), len(np.unique(other))
-    variance = _delong_variance(ins, outs, own, other)
-    if counts == independent:
-        p_value = _rank_test(ins, outs)
-    else:
-        p_value = _group_test(ins, outs, own, other)
-        independent, groups = counts, sum(counts)
+    own, own_units = _units(member_groups, ins.size)
+    other, other_units = _units(nonmember_groups, outs.size)
+    counted = (own_units, other_units) != (ins.size, outs.size)
+    area = _area(ins, outs, own, other)
+    p_value = area.p_value(0.5) if counted else _rank_test(ins, outs)
     return AttackMetrics(
-        auc=area,
-        auc_interval=_area_interval(area, variance, *independent, confidence),
+        auc=area.value,
+        auc_interval=deciding_interval(area, p_value, confidence),
         p_value=p_value,
         balanced_accuracy=balanced_accuracy(ins, outs, threshold),
-        tpr_at_fpr=tuple(_rates(ins, outs, rates, confidence)),
+        tpr_at_fpr=tuple(_rates(ins, outs, rates, confidence, own_units, other_units)),
         members=ins.size,
         nonmembers=outs.size,
-        groups=groups,
+        estimate=area,
+        groups=own_units + other_units if counted else None,
+        confidence=confidence,
     )
 
 
-def _rates(ins: Scores, outs: Scores, rates: Sequence[float], confidence: float) -> list[TruePositiveRate]:
+def _units(groups: ArrayLike | None, count: int) -> tuple[Ints, int]:
+    """The number of every record's unit, and how many units there are."""
+    if groups is None:
+        return np.arange(count), count
+    names, codes = np.unique(np.asarray(groups), return_inverse=True)
+    return codes, names.size
+
+
+def _rates(
+    ins: Scores, outs: Scores, rates: Sequence[float], confidence: float, own: int, other: int
+) -> list[TruePositiveRate]:
+    from scipy.stats import hypergeom
+
     curve = roc_curve(ins, outs)
     highest = max(ins.max(), outs.max())
     found = []
@@ -140,43 +175,58 @@ def _rates(ins: Scores, outs: Scores, rates: Sequence[float], confidence: float)
         # 0.29 * 100 is 28.999999999999996: the user meant 29.
         last = int(np.searchsorted(curve.fpr * outs.size, np.floor(rate * outs.size + 1e-9) + 0.5)) - 1
         hits = round(float(curve.tpr[last]) * ins.size)
+        share = Estimate(hits / ins.size, 0.0, own, "exact")
+        # So many members stand above all but the few non-members that may be accepted: of the candidates with the
+        # highest scores, in an order that is chance alone, no more than these few are non-members.
+        accepted, units = int(rate * other + 1e-9), round(share.value * own)
+        p_value = float(hypergeom.cdf(accepted, own + other, other, min(units + accepted, own + other)))
         tied = last == 0 and bool((outs == highest).any()) and bool((ins == highest).any())
-        found.append(
-            TruePositiveRate(float(rate), hits / ins.size, binomial_interval(hits, ins.size, confidence), tied)
-        )
+        found.append(TruePositiveRate(float(rate), share.value, share.interval(confidence), share, p_value, tied))
     return found
 
 
-def _delong_variance(ins: Scores, outs: Scores, own: Groups, other: Groups) -> float:
-    """The variance of the AUC with records summed by group; with one record per group, that of DeLong et al."""
+def _area(ins: Scores, outs: Scores, own: Ints, other: Ints) -> Estimate:
+    """The AUC with its standard error on the logit scale and Satterthwaite's degrees of freedom."""
     ranks = rankdata(np.concatenate([ins, outs]))
     # The share of the other side that each score beats, a tie counting half.
     beats = (ranks[: ins.size] - rankdata(ins)) / outs.size
     beaten = 1 - (ranks[ins.size :] - rankdata(outs)) / ins.size
-    area = float(beats.mean())
-    return _side(beats - area, own) / ins.size**2 + _side(beaten - area, other) / outs.size**2
-
-
-def _side(deviations: Scores, groups: Groups) -> float:
-    _, codes = np.unique(groups, return_inverse=True)
-    sums = np.bincount(codes, weights=deviations)
-    return float((sums**2).sum()) * sums.size / max(sums.size - 1, 1)
-
-
-def _area_interval(area: float, variance: float, members: int, nonmembers: int, confidence: float) -> Interval:
-    """The interval of an AUC, from its variance on the logit scale; members and non-members are counted in groups."""
+    area = auc(ins, outs)
     if area in (0.0, 1.0):
         # The two sides do not overlap, and the variance is 0. Of as many pairs of a member and a non-member as can be
-        # formed without using one twice, which are independent, all are ordered alike: a binomial that is exact.
-        pairs = min(members, nonmembers)
-        return binomial_interval(round(area * pairs), pairs, confidence)
+        # formed without using a unit twice, which are independent, all are ordered alike: a binomial that is exact.
+        return Estimate(area, 0.0, min(own.max(), other.max()) + 1, "exact")
+    sides = [_side(beats - area, own), _side(beaten - area, other)]
+    variance = sum(part for part, _ in sides)
+    if min(freedom for _, freedom in sides) <= 0:
+        return Estimate(area, 0.0, 0.0, "logit")
     if variance <= 0:
         # All scores tie: the variance that Hanley and McNeil (1982) expect.
         q1, q2 = area / (2 - area), 2 * area * area / (1 + area)
-        variance = area * (1 - area) + (members - 1) * (q1 - area**2) + (nonmembers - 1) * (q2 - area**2)
-        variance /= members * nonmembers
-    spread = float(ndtri(0.5 + confidence / 2)) * np.sqrt(variance) / (area * (1 - area))
-    return Interval(float(expit(logit(area) - spread)), float(expit(logit(area) + spread)))
+        variance = area * (1 - area) + (ins.size - 1) * (q1 - area**2) + (outs.size - 1) * (q2 - area**2)
+        variance /= ins.size * outs.size
+        freedom = float(own.max() + other.max())
+    else:
+        freedom = variance**2 / sum(part**2 / freedom for part, freedom in sides)
+    return Estimate(area, float(np.sqrt(variance) / (area * (1 - area))), freedom, "logit")
+
+
+def _side(deviations: Scores, units: Ints) -> tuple[float, float]:
+    """The variance of a mean over units of unequal size, and its degrees of freedom (Bell and McCaffrey, 2002).
+
+    A unit with a share w of the records pulls the mean towards itself, so that its squared deviation is too small by
+    a factor 1 - 2w + sum(w^2), if units have equal variance; each is divided by its factor.
+    """
+    weights = np.bincount(units) / units.size
+    if weights.size < 2:
+        return 0.0, 0.0
+    squares = float((weights**2).sum())
+    kept = 1 - 2 * weights + squares
+    variance = float(((np.bincount(units, weights=deviations) / units.size) ** 2 / kept).sum())
+    # The variance is a quadratic form x'Ax of the units' means; its freedom is tr(A)^2/tr(A^2).
+    d, u = weights**2 / kept, squares / 2 - weights
+    off_diagonal = 2 * (d * u**2).sum() * d.sum() + 2 * (d * u).sum() ** 2 - 4 * (d**2 * u**2).sum()
+    return variance, float((d * kept).sum() ** 2 / (((d * kept) ** 2).sum() + off_diagonal))
 
 
 def _rank_test(ins: Scores, outs: Scores) -> float:
@@ -186,23 +236,3 @@ def _rank_test(ins: Scores, outs: Scores) -> float:
     if np.all(both == both[0]):
         return 1.0
     return float(mannwhitneyu(ins, outs, alternative="greater").pvalue)
-
-
-def _group_test(ins: Scores, outs: Scores, own: Groups, other: Groups) -> float:
-    """A normal approximation of the permutation test that deals whole groups to the two sides.
-
-    Under the null hypothesis the sum over members of a record's centred rank is a sum over the groups that were dealt
-    to the members' side; its mean and variance over all deals are those of sampling without replacement.
-    """
-    ranks = rankdata(np.concatenate([ins, outs]))
-    centred = ranks - ranks.mean()
-    sums = []
-    for part, groups in ((centred[: ins.size], own), (centred[ins.size :], other)):
-        _, codes = np.unique(groups, return_inverse=True)
-        sums.append(np.bincount(codes, weights=part))
-    every = np.concatenate(sums)
-    dealt, count = sums[0].size, every.size
-    variance = every.var(ddof=1) * dealt * (count - dealt) / count if count > 1 else 0.0
-    if variance <= 0:
-        return 1.0
-    return float(ndtr(-(sums[0].sum() - dealt * every.mean()) / np.sqrt(variance)))

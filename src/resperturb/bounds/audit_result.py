@@ -1,7 +1,8 @@
 """The result of an audit: one set of types for attacks, command line, report and reproduction."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -123,6 +124,8 @@ class MostExposed:
 class AuditResult:
     """Everything that an audit found. Attacks are ordered by AUC, the strongest first.
 
+    Their intervals are corrected for the number of tests of fixed attacks: the one of the strongest attack decides.
+
     ``guarantee`` is what is proven and ``tested_guarantee`` the same for the neighbours that this audit can test.
     ``targets`` is the number of attacked models, ``unit`` what shares a coin (``record``, ``patient``), ``design``
     what decided membership, and ``left_out`` what was not used, and why. ``subject`` says what the numbers are about.
@@ -153,6 +156,9 @@ class AuditResult:
     schema: int = SCHEMA
     folder: Path | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attacks", corrected(self.attacks, self.confidence))
+
     def __repr__(self) -> str:
         lines = [
             f"  {attack.full_name}: AUC {attack.auc:.3f} ({low:.3f} to {high:.3f})"
@@ -164,14 +170,28 @@ class AuditResult:
     @property
     def sentence(self) -> str:
         """What was found, in a sentence."""
-        strongest = self.strongest
-        low, high = strongest.auc_interval
+        attack, kind = self.headline
+        found = attack.metrics[kind]
+        low, high = found.auc_interval
+        about = "" if kind == RECORD else f" on {kind}"
+        over = f", mean over {found.targets} targets" if found.targets > 1 else ""
         unit = " per group" if self.epsilon_lower.unit == "group" else ""
         return (
-            f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {strongest.auc:.3f} "
-            f"({low:.3f} to {high:.3f}) by {strongest.full_name}, the strongest of {len(self.fixed)} fixed attacks; "
-            f"shown: {self.epsilon_lower.words}{unit}."
+            f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
+            f"({low:.3f} to {high:.3f}){about}{over} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "
+            f"attacks; shown: {self.epsilon_lower.words}{unit}."
         )
+
+    @property
+    def headline(self) -> tuple[AttackResult, str]:
+        """The attack and the kind of candidate that decide: the strongest, or the first that shows a leak."""
+        strongest = self.strongest
+        if strongest.metrics[strongest.kind].shows_leak:
+            return strongest, strongest.kind
+        shown = (
+            (attack, kind) for attack in self.fixed for kind, found in attack.metrics.items() if found.shows_leak
+        )
+        return next(shown, (strongest, strongest.kind))
 
     @property
     def verdict(self) -> Verdict:
@@ -214,9 +234,12 @@ class AuditResult:
 
     @property
     def leaks(self) -> bool:
-        """Whether a leak was seen: a bound above 0, or a fixed attack beyond chance, corrected for all of them."""
-        tested = [metrics for attack in self.fixed for metrics in attack.metrics.values()]
-        return self.epsilon_lower.epsilon > 0 or any(metrics.shows_leak(len(tested)) for metrics in tested)
+        """Whether a leak was seen: the interval of a fixed attack, corrected for all of them, lies above 0.5.
+
+        A model without signal is said to leak in at most (1 - ``confidence``)/2 of audits. The bound on epsilon is a
+        statement of its own.
+        """
+        return any(found.shows_leak for attack in self.fixed for found in attack.metrics.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; the folder is left out, and the verdict is put in."""
@@ -236,6 +259,16 @@ class AuditResult:
         from resperturb.report import write_audit_report
 
         return write_audit_report(self, Path(path))
+
+
+def corrected(attacks: Sequence[AttackResult], confidence: float) -> tuple[AttackResult, ...]:
+    """Give all attacks intervals that hold together, corrected for the tests of the fixed ones (Bonferroni)."""
+    tests = sum(len(attack.metrics) for attack in attacks if attack.fixed)
+    each = 1 - (1 - confidence) / max(1, tests)
+    return tuple(
+        replace(attack, metrics={kind: found.at(each) for kind, found in attack.metrics.items()})
+        for attack in sorted(attacks, key=lambda attack: -attack.auc)
+    )
 
 
 def verdict_of(upper: float, lower: float) -> Verdict:

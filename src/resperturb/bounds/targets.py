@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
 
-from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
-from resperturb.bounds.intervals import Interval
+from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate, deciding_interval
+from resperturb.bounds.intervals import Estimate, Interval
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import check_probability
 from resperturb.errors import UsageError
@@ -40,51 +39,27 @@ class TargetMetrics:
         return cls(found.auc, rates, found.members, found.nonmembers)
 
 
-def mean_interval(values: ArrayLike, confidence: float, low: float = 0.0, high: float = 1.0) -> Interval:
-    """Return the confidence interval of a mean over targets: mean +- t(K/2 - 1) sqrt(2) s/sqrt(K).
+def mean_estimate(values: ArrayLike) -> Estimate:
+    """Return the mean over targets with its standard error sqrt(2) s/sqrt(K) and K/2 - 1 degrees of freedom.
 
-    Its degrees of freedom count pairs of models, and the factor sqrt(2) the dependence between targets. It is about
-    this pool of records under other coins and seeds.
+    The degrees of freedom count pairs of models, and the factor sqrt(2) the dependence between targets. It is about
+    this pool of records under other coins and seeds. For fewer than four targets nothing is known of the error.
 
     Args:
         values: One value per target, such as its AUC.
-        confidence: Confidence of the interval.
-        low: The smallest possible mean.
-        high: The largest possible mean.
 
-    Returns:
-        The interval; everything possible for fewer than four targets.
+    Raises:
+        UsageError: A value is missing.
 
-    >>> [round(end, 3) for end in mean_interval([0.6, 0.62, 0.58, 0.6, 0.61, 0.59], confidence=0.95)]
+    >>> [round(end, 3) for end in mean_estimate([0.6, 0.62, 0.58, 0.6, 0.61, 0.59]).interval(0.95)]
     [0.565, 0.635]
     """
-    mean, error, freedom = _mean(values)
-    if freedom < 1:
-        return Interval(low, high)
-    reach = float(stdtrit(freedom, 0.5 + check_probability("confidence", confidence) / 2)) * error
-    return Interval(min(high, max(low, mean - reach)), max(low, min(high, mean + reach)))
-
-
-def mean_p_value(values: ArrayLike, null: float = 0.5) -> float:
-    """Return the one-sided p-value of a mean over targets above ``null``, by the statistic of :func:`mean_interval`.
-
-    >>> round(mean_p_value([0.6, 0.62, 0.58, 0.6, 0.61, 0.59]), 4)
-    0.0033
-    """
-    mean, error, freedom = _mean(values)
-    if freedom < 1 or mean <= null:
-        return 1.0
-    return float(stdtr(freedom, (null - mean) / error)) if error > 0 else 0.0
-
-
-def _mean(values: ArrayLike) -> tuple[float, float, int]:
-    """The mean, its standard error, and the degrees of freedom."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise UsageError("values must be one finite number per target.")
     freedom = array.size // 2 - 1
-    error = float(np.sqrt(2 / array.size) * array.std(ddof=1)) if freedom >= 1 else float("inf")
-    return float(array.mean()), error, freedom
+    error = float(np.sqrt(2 / array.size) * array.std(ddof=1)) if freedom >= 1 else 0.0
+    return Estimate(float(array.mean()), error, freedom, "plain")
 
 
 def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackMetrics:
@@ -95,7 +70,7 @@ def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackM
         confidence: Confidence of the intervals.
 
     Returns:
-        Means over targets, with intervals and a test that count targets. ``members``, ``nonmembers`` and ``groups``
+        Means over targets, with intervals and tests that count targets. ``members``, ``nonmembers`` and ``groups``
         are the smallest numbers of any target. Where all targets agree exactly, the interval is that of one of them.
 
     >>> from resperturb.bounds import attack_metrics
@@ -104,15 +79,15 @@ def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackM
     >>> found.targets, found.members, found.auc_interval.low < found.auc < found.auc_interval.high
     (8, 50, True)
     """
-    if len(metrics) <= 1:
+    if len(metrics) == 1:
         return metrics[0]
-    areas = np.array([found.auc for found in metrics])
-    alike = bool((areas == areas[0]).all())
+    area = _mean_of([found.estimate for found in metrics])
+    p_value = area.p_value(0.5) if area.scale == "plain" else max(found.p_value for found in metrics)
     groups = [found.groups for found in metrics if found.groups is not None]
     return AttackMetrics(
-        auc=float(areas.mean()),
-        auc_interval=metrics[0].auc_interval if alike else mean_interval(areas, confidence),
-        p_value=max(found.p_value for found in metrics) if alike else mean_p_value(areas),
+        auc=area.value,
+        auc_interval=deciding_interval(area, p_value, confidence),
+        p_value=p_value,
         balanced_accuracy=float(np.mean([found.balanced_accuracy for found in metrics])),
         tpr_at_fpr=tuple(
             _rate_over_targets(points, confidence)
@@ -120,20 +95,24 @@ def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackM
         ),
         members=min(found.members for found in metrics),
         nonmembers=min(found.nonmembers for found in metrics),
+        estimate=area,
         groups=min(groups) if groups else None,
         targets=len(metrics),
+        confidence=confidence,
     )
+
+
+def _mean_of(each: Sequence[Estimate]) -> Estimate:
+    """The mean over targets; where all agree exactly, the least precise of them."""
+    values = [one.value for one in each]
+    return mean_estimate(values) if len(set(values)) > 1 else min(each, key=lambda one: one.freedom)
 
 
 def _rate_over_targets(points: Sequence[TruePositiveRate], confidence: float) -> TruePositiveRate:
-    rates = np.array([point.tpr for point in points])
-    widest = max((point.interval for point in points), key=lambda interval: interval.high - interval.low)
-    return TruePositiveRate(
-        fpr=points[0].fpr,
-        tpr=float(rates.mean()),
-        interval=widest if (rates == rates[0]).all() else mean_interval(rates, confidence),
-        tied=any(point.tied for point in points),
-    )
+    rate = _mean_of([point.estimate for point in points])
+    p_value = rate.p_value(points[0].fpr) if rate.scale == "plain" else max(point.p_value for point in points)
+    tied = any(point.tied for point in points)
+    return TruePositiveRate(points[0].fpr, rate.value, rate.interval(confidence), rate, p_value, tied)
 
 
 def target_confidence(confidence: float) -> float:
@@ -239,10 +218,14 @@ def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, ma
     own, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if own.shape != other.shape:
         raise UsageError(f"settings are compared on the same targets, not on {own.size} and {other.size}.")
-    inner = mean_interval(own - other, 1 - 2 * (1 - confidence), -1.0, 1.0)
+    # Half of the difference plus one half is a share between 0 and 1, as an estimate wants it.
+    shifted = mean_estimate((own - other) / 2 + 0.5)
+    outer, inner = (
+        Interval(*(2 * end - 1 for end in shifted.interval(sure))) for sure in (confidence, 2 * confidence - 1)
+    )
     return Difference(
         mean=float((own - other).mean()),
-        interval=mean_interval(own - other, confidence, -1.0, 1.0),
+        interval=outer,
         margin=margin,
         equivalent=-margin < inner.low and inner.high < margin,
         targets=own.size,

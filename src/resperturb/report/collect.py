@@ -147,12 +147,11 @@ class ReportedModel:
     @cached_property
     def leaks(self) -> bool:
         """Whether a leak was seen: by the audit, or by attacks that it does not know, corrected for all of them."""
-        audited = () if self.audit is None else self.audit.fixed
-        known = {attack.full_name for attack in audited}
+        if self.audit is not None and self.audit.leaks:
+            return True
+        known = {attack.full_name for attack in self.audit.fixed} if self.audit is not None else set()
         others = [attack.metrics for attack in self.attacks if attack.name not in known]
-        tests = len(others) + sum(len(attack.metrics) for attack in audited)
-        seen = any(metrics.shows_leak(tests) for metrics in others)
-        return seen or (self.audit is not None and self.audit.leaks)
+        return any(metrics.at(1 - 0.05 / len(others)).shows_leak for metrics in others)
 
     @property
     def leak(self) -> str:

@@ -5,12 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy.special import expit, logit, ndtri
-from scipy.stats import hypergeom
-
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
 from resperturb.bounds.audit_result import GROUP, RECORD, AuditResult
-from resperturb.bounds.intervals import Interval, binomial_interval
+from resperturb.bounds.intervals import Interval
 from resperturb.bounds.metrics import can_be_seen
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
@@ -78,56 +75,31 @@ class _Metric:
     attack: str
     kind: str
     metrics: AttackMetrics
-    confidence: float
     fpr: float | None = None
 
     @property
+    def _found(self) -> AttackMetrics | TruePositiveRate:
+        rate = None if self.fpr is None else self.metrics.at_fpr(self.fpr)
+        return self.metrics if rate is None else rate
+
+    @property
     def value(self) -> float:
-        return self.metrics.auc if self.fpr is None else self._rate.tpr
+        return self._found.estimate.value
 
     @property
     def interval(self) -> Interval:
-        if self.fpr is None:
-            return self.metrics.auc_interval
-        hits, members, _ = self._counts
-        return binomial_interval(hits, members, self.confidence)
+        """The interval that the audit prints."""
+        found = self._found
+        return found.interval if isinstance(found, TruePositiveRate) else found.auc_interval
 
     @property
     def p_value(self) -> float:
         """How often a model that shows nothing is attacked as well."""
-        if self.fpr is None:
-            return self.metrics.p_value
-        # So many members stand above all but the few non-members that may be accepted: of the candidates with the
-        # highest scores, in an order that is chance alone, no more than these few are non-members.
-        hits, members, nonmembers = self._counts
-        accepted = math.floor(self.fpr * nonmembers + 1e-9)
-        return float(hypergeom.cdf(accepted, members + nonmembers, nonmembers, hits + accepted))
+        return self._found.p_value
 
-    def low(self, level: float) -> float:
-        """The limit below which the true value lies with a probability of at most ``level``."""
-        if self.fpr is not None:
-            hits, members, _ = self._counts
-            return binomial_interval(hits, members, 1 - 2 * level).low
-        area, low, tail = self.metrics.auc, self.metrics.auc_interval.low, (1 - self.confidence) / 2
-        if area in (0.0, 1.0):
-            return area * float(low ** (math.log(level) / math.log(tail)))
-        # The interval is symmetric on the logit scale; there it is widened to the wanted level.
-        error = (logit(low) - logit(area)) / ndtri(tail)
-        return float(expit(logit(area) + ndtri(level) * error))
-
-    @property
-    def _rate(self) -> TruePositiveRate:
-        rate = self.metrics.at_fpr(self.fpr or 0.0)
-        assert rate is not None  # _rates() leaves those out
-        return rate
-
-    @property
-    def _counts(self) -> tuple[int, int, int]:
-        """Hits, members and non-members; of groups, as if all records of one were the same."""
-        metrics = self.metrics
-        share = 1.0 if metrics.groups is None else metrics.groups / (metrics.members + metrics.nonmembers)
-        members, nonmembers = (max(1, round(share * count)) for count in (metrics.members, metrics.nonmembers))
-        return round(self._rate.tpr * members), members, nonmembers
+    def at(self, level: float) -> Interval:
+        """The interval beyond either end of which the true value lies with a probability of at most ``level``."""
+        return self._found.estimate.interval(1 - 2 * level)
 
 
 def decide(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Decision:
@@ -201,9 +173,7 @@ def _evidence(audit: AuditResult, policy: Policy) -> Iterator[Check]:
 def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, list[_Metric]]]:
     limits = policy.limits
     every = [
-        _Metric(attack.full_name, kind, metrics, audit.confidence)
-        for attack in audit.fixed
-        for kind, metrics in attack.metrics.items()
+        _Metric(attack.full_name, kind, metrics) for attack in audit.fixed for kind, metrics in attack.metrics.items()
     ]
     own = [found for found in every if found.kind == RECORD or found.kind.startswith(GROUP)]
     if limits.auc is not None:
@@ -217,7 +187,7 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, li
         most = audit.exposed
         exposed = []
         if most is not None and most.metrics is not None:
-            exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics, audit.confidence))
+            exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics))
         yield "AUC on the most exposed", limits.most_exposed_auc, exposed
 
 
@@ -228,9 +198,9 @@ def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
         rate = one.metrics.at_fpr(fpr)
         if rate is None or rate.tied:
             continue
-        at = replace(one, fpr=fpr)
-        if can_be_seen(fpr, at._counts[2]):
-            found.append(at)
+        whole = one.metrics.members + one.metrics.nonmembers
+        if can_be_seen(fpr, round(one.metrics.nonmembers * (one.metrics.groups or whole) / whole)):
+            found.append(replace(one, fpr=fpr))
     return found
 
 
@@ -243,11 +213,11 @@ def _measured(demand: str, limit: float, found: Sequence[_Metric], level: float,
         }.get(demand, "there were too few non-members for so low a rate, or scores tie")
         return Check(demand, "unknown", f"{demand}: not measured, for {why}.", limit=limit)
     strongest = max(found, key=lambda one: one.value)
-    exceeding = [one for one in found if one.p_value < level and one.low(level) > limit]
+    exceeding = [one for one in found if one.p_value < level and one.at(level).low > limit]
     if exceeding:
-        worst = max(exceeding, key=lambda one: one.low(level))
-        said = f"{_said(demand, worst)}, shown to be above the limit of {limit:g}."
-        return Check(demand, "failed", said, worst.value, worst.interval, limit)
+        worst = max(exceeding, key=lambda one: one.at(level).low)
+        said = f"{_said(demand, worst, worst.at(level))}, shown to be above the limit of {limit:g}."
+        return Check(demand, "failed", said, worst.value, worst.at(level), limit)
     if policy.pass_by == "upper limit":
         doubtful = max(found, key=lambda one: one.interval.high)
         if doubtful.interval.high > limit:
@@ -260,8 +230,8 @@ def _measured(demand: str, limit: float, found: Sequence[_Metric], level: float,
     return Check(demand, "met", said, strongest.value, strongest.interval, limit)
 
 
-def _said(demand: str, found: _Metric) -> str:
-    low, high = found.interval
+def _said(demand: str, found: _Metric, interval: Interval | None = None) -> str:
+    low, high = interval or found.interval
     on = "" if found.kind == RECORD or demand != "AUC" else f" on {found.kind}s" if found.kind == GROUP else ""
     return f"{demand}{on}: {found.value:.3f} ({low:.3f} to {high:.3f}) by {found.attack}"
 
