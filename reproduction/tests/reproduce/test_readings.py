@@ -62,6 +62,10 @@ def test_what_is_trained_is_watched_kept_and_drawn(tmp_path: Path, monkeypatch: 
     result = readings(PRESETS["quick"], Library(tmp_path)).result
     assert isinstance(result, Computed)
     assert [(one.noisy, [look.epoch for look in one.looks]) for one in watched(result)] == [(False, [5]), (True, [5])]
+    for one in watched(result):
+        assert one.end is not None
+        assert (one.end.audit.shadows, one.end.answers.draws) == (0, 16)
+        assert 0 <= one.end.train_accuracy <= 1
     again = readings(PRESETS["quick"], Library(tmp_path, may_train=False)).result
     assert isinstance(again, Computed)
     assert again.numbers == result.numbers

@@ -1,7 +1,7 @@
 """Readings of the printed rows, as trainings that are watched from the first epoch to the last."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pydantic import JsonValue, TypeAdapter
@@ -9,13 +9,20 @@ from pydantic import JsonValue, TypeAdapter
 from resperturb.data import ImageSet
 from resperturb.errors import BusyError
 from resperturb.files import plain
-from resperturb.training import Execution, Method, Steps, TrainConfig, register_method
+from resperturb.training import Execution, Method, Run, Steps, TrainConfig, register_method
 from resperturb_reproduction.reproduce.declarations import DATA_TITLES, READINGS, Printed
 from resperturb_reproduction.reproduce.library import Library
-from resperturb_reproduction.reproduce.measures import accuracy_error, describe_data
+from resperturb_reproduction.reproduce.measures import (
+    NoiseAccuracies,
+    accuracy_error,
+    describe_data,
+    kept_audit,
+    measure_answers,
+    measure_audit,
+)
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import Preset
-from resperturb_reproduction.reproduce.results import NOT_COMPARED, Computed, Measured, Spread, made_now
+from resperturb_reproduction.reproduce.results import NOT_COMPARED, AuditSummary, Computed, Measured, Spread, made_now
 from resperturb_reproduction.reproduce.trajectories import EVERY, IMAGES, Look, read_trajectory, watch
 from resperturb_reproduction.reproduce.verdicts import tolerance
 
@@ -37,6 +44,23 @@ class Nesterov(Method):
 
 
 @dataclass(frozen=True)
+class End:
+    """What was measured of a finished training, on all of its images.
+
+    Attributes:
+        train_accuracy: On the training images, one draw.
+        test_accuracy: On the test images, one draw.
+        answers: Both, averaged over draws and with the noise switched off.
+        audit: The strongest attack that was made; those without shadow models unless the run was audited before.
+    """
+
+    train_accuracy: float
+    test_accuracy: float
+    answers: NoiseAccuracies
+    audit: AuditSummary
+
+
+@dataclass(frozen=True)
 class Watched:
     """One reading: what the paper printed of its row, and what was measured on the way.
 
@@ -48,6 +72,7 @@ class Watched:
         epochs: The number of epochs of the whole training.
         paper: The printed row.
         looks: What was measured, by epoch.
+        end: What was measured of the finished training.
     """
 
     data: str
@@ -57,6 +82,7 @@ class Watched:
     epochs: int
     paper: Printed
     looks: tuple[Look, ...]
+    end: End | None = None
 
     @property
     def finished(self) -> bool:
@@ -116,12 +142,18 @@ def readings(preset: Preset, library: Library) -> Measured:
         seconds += 0.0 if run is None else run.result.seconds
         if looks and cell.paper is not None:
             noisy = config.perturbation is not None
-            found.append(Watched(cell.data, cell.name, noisy, 0, config.epochs, cell.paper, looks))
+            end = None if run is None else _end(run, preset)
+            found.append(Watched(cell.data, cell.name, noisy, 0, config.epochs, cell.paper, looks, end))
     data = tuple(describe_data(name, "choice", preset) for name in dict.fromkeys(one.data for one in found))
     made = made_now(preset, data, len(found), seconds)
     numbers: dict[str, JsonValue] = {"watched": plain(found)}
     verdict = NOT_COMPARED if preset.name == "quick" else _verdict(found)
     return Measured(Computed(ID, "computed", (made,), verdict, numbers))
+
+
+def _end(run: Run, preset: Preset) -> End:
+    audit = kept_audit(run) or measure_audit(run, replace(preset, shadows=0))
+    return End(run.result.train_accuracy, run.result.test_accuracy, measure_answers(run), audit)
 
 
 def watched(result: Computed) -> tuple[Watched, ...]:
@@ -145,8 +177,8 @@ def _verdict(found: Sequence[Watched]) -> str:
 def table(found: Sequence[Watched]) -> str:
     """Write where each reading ends, and where it comes nearest to its printed row, as a table of Markdown."""
     lines = [
-        "| data | reading | meets the row | train / test / AUC at the end | test, 16 draws | nearest, epoch |",
-        "|---|---|---|---|---|---|",
+        "| data | reading | meets the row | train / test / AUC, end | test, 16 draws | strongest attack | nearest, epoch |",
+        "|---|---|---|---|---|---|---|",
     ]
     for one in found:
         last, near = one.looks[-1], one.nearest
@@ -156,7 +188,8 @@ def table(found: Sequence[Watched]) -> str:
             one.name,
             meeting if one.finished else f"at epoch {last.epoch} of {one.epochs}",
             _numbers(last),
-            "–" if last.averaged_test_accuracy is None else f"{last.averaged_test_accuracy:.3f}",
+            "–" if one.end is None else f"{one.end.answers.averaged_test_accuracy:.3f}",
+            "–" if one.end is None else f"{one.end.audit.auc:.3f} ({one.end.audit.strongest})",
             f"{_numbers(near)}, {near.epoch}",
         )
         lines.append(f"| {' | '.join(cells)} |")
