@@ -177,7 +177,7 @@ def _verdict(found: Sequence[Watched]) -> str:
 def table(found: Sequence[Watched]) -> str:
     """Write where each reading ends, and where it comes nearest to its printed row, as a table of Markdown."""
     lines = [
-        "| data | reading | meets the row | train / test / AUC, end | test, 16 draws | strongest attack | nearest, epoch |",
+        "| data | reading | meets the row | train / test / AUC | 16 draws | strongest attack | nearest, epoch |",
         "|---|---|---|---|---|---|---|",
     ]
     for one in found:
