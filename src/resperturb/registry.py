@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import RLock
@@ -26,7 +27,8 @@ class Registry(Generic[T]):
     Args:
         kind: What they are, for error messages: ``"training method"``.
         group: The entry point group through which other packages add theirs: ``"resperturb.methods"``.
-        package: The package whose modules register the built-in ones; None if there are none.
+        package: The package whose modules register the built-in ones; None if each room of this package that has any
+            has a module of the group's name for them, such as ``training/folders.py`` for ``"resperturb.folders"``.
 
     >>> shapes = Registry[type]("shape", group="resperturb.doctest")
     >>> @shapes.register("circle")
@@ -71,6 +73,11 @@ class Registry(Generic[T]):
         self._load()
         return tuple(sorted(self._found))
 
+    def problems(self) -> str:
+        """Say what could not be imported, one sentence per module; empty if everything could."""
+        self._load()
+        return " ".join(self._broken)
+
     def __contains__(self, name: object) -> bool:
         self._load()
         return name in self._found
@@ -86,10 +93,11 @@ class Registry(Generic[T]):
         """
         self._load()
         if name not in self._found:
-            broken = "".join(f" {problem}" for problem in self._broken)
             close = difflib.get_close_matches(str(name), self.names(), n=1)
             hint = f"did you mean {close[0]!r}? Known" if close else "known"
-            raise UsageError(f"unknown {self.kind} {name!r}; {hint} are {', '.join(self.names())}.{broken}")
+            raise UsageError(
+                f"unknown {self.kind} {name!r}; {hint} are {', '.join(self.names())}. {self.problems()}".rstrip()
+            )
         return self._found[name]
 
     def _load(self) -> None:
@@ -101,11 +109,19 @@ class Registry(Generic[T]):
                 package = importlib.import_module(self.package)
                 for module in pkgutil.iter_modules(package.__path__):
                     importlib.import_module(f"{self.package}.{module.name}")
+            else:
+                file = f"{self.group.rpartition('.')[2]}.py"
+                for path in sorted(Path(__file__).parent.glob(f"*/{file}")):
+                    module_name = f"resperturb.{path.parent.name}.{path.stem}"
+                    self._try(module_name, partial(importlib.import_module, module_name))
             for entry in entry_points(group=self.group):
-                try:
-                    entry.load()
-                except Exception as error:  # one broken package must not take the others with it
-                    self._broken.append(f"{entry.value} of an installed package cannot be imported ({error}).")
+                self._try(entry.value, entry.load)
+
+    def _try(self, module: str, load: Callable[[], Any]) -> None:
+        try:
+            load()
+        except Exception as error:  # one broken module, or a missing extra, must not take the others with it
+            self._broken.append(f"{module} cannot be imported ({error}).")
 
 
 def _origin(thing: object) -> str:

@@ -63,7 +63,7 @@ def _nothing_went_wrong(page: Page) -> Iterator[None]:
 
 
 def test_every_chart_draws(page: Page) -> None:
-    assert page.locator(".chart").count() == 10
+    assert page.locator(".chart").count() == 6
     assert page.evaluate(DRAWN)
 
 
@@ -106,7 +106,7 @@ def test_the_scores_of_each_run_can_be_chosen(page: Page) -> None:
 
 
 def test_light_and_dark(page: Page) -> None:
-    ink = "() => getComputedStyle(document.querySelector('#chart-gap text')).fill"
+    ink = "() => getComputedStyle(document.querySelector('#chart-training text')).fill"
     light = page.evaluate(ink)
     page.locator("#theme").click()
     dark = page.evaluate(ink)

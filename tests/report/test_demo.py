@@ -1,4 +1,4 @@
-"""The demonstration, shortened: every variant is trained alike, attacked, and reported."""
+"""The demonstration, shortened: every variant is trained alike, audited, and reported."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,13 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.perturbation import strategy_to_dict
-from resperturb.report import demo
+from resperturb.training import demo
 
 
 def test_the_variants_differ_in_their_noise_alone() -> None:
-    plain, additive, multiplicative = (demo.config(strategy, seed=0) for _, strategy in demo.RUNS)
-    assert [strategy_to_dict(c.perturbation)["name"] for c in (plain, additive, multiplicative)] == [
-        "none",
-        "additive",
-        "multiplicative",
-    ]
-    same = {c.model_copy(update={"perturbation": None}).digest for c in (plain, additive, multiplicative)}
+    configs = [demo.demo_config(strategy, seed=0) for strategy in demo.RUNS.values()]
+    assert [strategy_to_dict(c.perturbation)["name"] for c in configs] == ["none", "additive", "multiplicative"]
+    same = {c.model_copy(update={"perturbation": None}).digest for c in configs}
     assert len(same) == 1
 
 
@@ -27,10 +23,12 @@ def test_demo_prints_one_json_object_and_writes_a_report(tmp_path: Path, monkeyp
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
-    assert Path(shown["report"]).stat().st_size > 1_000_000
-    assert [run["strategy"] for run in shown["runs"]] == ["none", "additive", "multiplicative"]
-    for run in shown["runs"]:
-        assert 0 <= run["attack"]["auc"] <= 1
-        assert {"name", "gamma", "train_accuracy", "test_accuracy"} <= run.keys()
+    page = Path(shown["report"])
+    assert page.stat().st_size > 1_000_000
+    assert "POLICY" in page.read_text()
+    assert [model["name"] for model in shown["models"]] == ["plain", "additive", "multiplicative"]
+    for model in shown["models"]:
+        assert 0 <= model["attack"]["auc"] <= 1
+        assert {"name", "defence", "train_accuracy", "test_accuracy"} <= model.keys()
     again = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--json"])
-    assert json.loads(again.stdout)["runs"] == shown["runs"]
+    assert json.loads(again.stdout)["models"] == shown["models"]

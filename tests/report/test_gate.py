@@ -1,6 +1,8 @@
 """The gate fails what was shown to exceed the policy, passes what was shown not to, and says when neither is so."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,27 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.audits import audit_predictions
-from resperturb.audits.result import save_audit
 from resperturb.bounds import AuditResult
 from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.privacy import nothing_proven
+from resperturb.report.decision import decision_of
 from resperturb.report.gate import Decision, decide
 from resperturb.report.policy import Limits, Policy, RequiredEvidence, default_policy, default_text, read_policy
+from tests.report.conftest import audited, named
 
 NOTHING = nothing_proven("No guarantee was given for this training.")
-
-
-def audited(seed: int, leak: float = 0.0, rows: int = 400, groups: int | None = None, **options: Any) -> AuditResult:
-    """An audit of one training whose confidence is ``leak`` standard deviations higher on members."""
-    rng = np.random.default_rng(seed)
-    by = np.arange(rows) if groups is None else rng.integers(0, groups, rows)
-    members = (rng.random(rows) < 0.5)[by]
-    labels = rng.integers(0, 2, rows)
-    shared = rng.normal(size=rows)[by] if groups else 0.0
-    right = 1 / (1 + np.exp(-(1 + rng.normal(size=rows) + shared + leak * members)))
-    answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
-    return audit_predictions(answers, members, labels, groups=by if groups else None, **options)
 
 
 def policy(
@@ -62,16 +53,41 @@ def test_a_leak_fails_with_the_sentence_that_says_why() -> None:
     decision = gated(audited(0, leak=2.0), policy(auc=0.6))
     assert decision.exit_code == 1
     [reason] = decision.reasons
-    assert "shown to be above the limit of 0.6" in reason
+    assert "above the limit of 0.6" in reason
     assert "AUC: 0.9" in reason
 
 
 def test_a_model_that_shows_little_is_passed_and_never_called_private() -> None:
     decision = gated(audited(0, rows=2000), policy(auc=0.6))
     assert decision.exit_code == 0
-    assert "with no shadow models on 2000 records" in decision.words
-    assert "private" not in decision.words
-    assert "A stronger attack may still find more" in decision.words
+    assert "with no shadow models on 2000 records" in decision.tried
+    shown = decision_of(named("mine", audited(0, rows=2000)), policy(auc=0.6))
+    assert shown.status == "WITHIN POLICY, AS TESTED"
+    assert "private" not in shown.meaning
+    assert "A stronger attack may still find more" in shown.meaning
+
+
+def test_the_interval_that_is_shown_is_the_one_that_decides() -> None:
+    """Over many models and limits: above, within or including the limit is what the outcome says."""
+    outcomes = set()
+    for seed in range(12):
+        audit = audited(seed, leak=0.3 * (seed % 4), rows=150 + 100 * (seed % 3))
+        for limit in (0.5, 0.55, 0.6, 0.7, 0.8):
+            for check in gated(audit, policy(auc=limit, tpr_at_1_percent_fpr=limit / 10)).checks:
+                if check.interval is None or check.limit is None or check.value is None:
+                    continue
+                low, high = check.interval
+                assert low <= check.value <= high
+                wanted = "failed" if low > check.limit else "met" if high <= check.limit else "unknown"
+                assert check.outcome == wanted
+                outcomes.add(wanted)
+    assert outcomes == {"failed", "met", "unknown"}
+
+
+def test_a_group_has_limits_of_its_own_and_comes_first() -> None:
+    checks = gated(audited(1, leak=1.0, rows=800, groups=200), policy(auc=0.6)).checks
+    assert [check.demand for check in checks] == ["AUC per group", "AUC"]
+    assert [check.title for check in checks] == ["Finding a typical group", "Finding a typical record"]
 
 
 def test_too_few_candidates_are_no_pass() -> None:
@@ -91,7 +107,7 @@ def test_too_few_candidates_are_no_pass() -> None:
         (policy(auc=0.9, evidence=RequiredEvidence(records=1000)), "asks for 1000 records, and the audit has 400"),
         (policy(auc=0.9, evidence=RequiredEvidence(fixed_attacks=99)), "asks for 99 fixed attacks"),
         (policy(canary_auc=0.9), "there were no canaries"),
-        (policy(most_exposed_auc=0.9), "only shadow models can tell"),
+        (policy(most_exposed_auc=0.9), "only shadow models can identify"),
     ],
 )
 def test_what_was_not_tried_cannot_be_passed(wanted: Policy, said: str) -> None:
@@ -137,7 +153,7 @@ def test_the_default_policy_is_the_one_that_is_written_with_comments(tmp_path: P
     path = tmp_path / "policy.yaml"
     assert CliRunner().invoke(app, ["gate", "--init", str(path)]).exit_code == 0
     assert path.read_text() == default_text()
-    assert read_policy(path) == default_policy()
+    assert read_policy(path).digest == default_policy().digest
     again = CliRunner().invoke(app, ["gate", "--init", str(path)])
     assert isinstance(again.exception, UsageError)
 
@@ -162,13 +178,43 @@ def test_the_exit_code_is_the_decision(tmp_path: Path) -> None:
     wanted = tmp_path / "policy.yaml"
     wanted.write_text("limits: {auc: 0.6}")
     for leak, code in ((3.0, 1), (0.0, 0)):
-        save_audit(audited(0, leak=leak, rows=2000), tmp_path)
-        done = CliRunner().invoke(app, ["gate", str(tmp_path), "--policy", str(wanted), "--json"])
+        folder = tmp_path / str(code)
+        audited(0, leak=leak, rows=2000, out=folder)
+        done = CliRunner().invoke(app, ["gate", str(folder), "--policy", str(wanted), "--json"])
         assert done.exit_code == code
         found = json.loads(done.stdout)
         assert found["outcome"] == ("failed" if code else "met")
-        assert found["model"] == tmp_path.name
+        assert found["status"] == ("ABOVE POLICY" if code else "WITHIN POLICY, AS TESTED")
+        assert found["policy"]["name"] == "policy"
+        assert found["policy"]["sha256"] == read_policy(wanted).digest
+        assert found["model"] == folder.name
         assert str(tmp_path) not in done.stdout
-        shown = CliRunner().invoke(app, ["gate", str(tmp_path), "--policy", str(wanted)], env={"COLUMNS": "80"})
+        shown = CliRunner().invoke(app, ["gate", str(folder), "--policy", str(wanted)], env={"COLUMNS": "80"})
         assert max(map(len, shown.stdout.splitlines())) <= 80
-    assert CliRunner().invoke(app, ["gate", str(tmp_path)]).exit_code == 2
+        assert found["status"] in shown.stdout
+        assert "0.5 ├" in shown.stdout
+    assert CliRunner().invoke(app, ["gate", str(folder)]).exit_code == 2
+
+
+def test_the_gate_needs_no_torch_and_few_modules() -> None:
+    code = (
+        "import sys, resperturb.report.gate\n"
+        "own = [name for name in sys.modules if name.split('.')[0] == 'resperturb']\n"
+        "assert len(own) <= 40, len(own)\n"
+        "assert not {'torch', 'resperturb.training', 'resperturb.data', 'resperturb.models'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_without_the_trainer_names_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    code = (
+        "import sys\n"
+        "sys.modules['resperturb.training.run'] = None\n"
+        "from pathlib import Path\n"
+        "from resperturb.report.folders import open_folder\n"
+        f"open_folder(Path({str(tmp_path)!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "is a training run; reading it takes `pip install 'resperturb[train]'`" in done.stderr

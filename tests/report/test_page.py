@@ -1,26 +1,33 @@
 """The page is self-contained, says what was found, and shows a user's words as words."""
 
-import dataclasses
+import html
 import json
 import re
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from resperturb.audits import kept_attacks, read_audit
-from resperturb.audits.result import keep_attack, save_audit
+from resperturb.audits import audit_run, read_audit
+from resperturb.audits.result import save_audit
+from resperturb.bounds import AttackScores, AuditResult
+from resperturb.bounds.audit_result import Shadows
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
-from resperturb.report.page import render, write_report
+from resperturb.report.leak_charts import leak_against_accuracy
+from resperturb.report.page import exposed_records, render, write_report
+from resperturb.report.policy import Limits, Policy
+from resperturb.report.wording import _least_exposed, headline, plainly, unequal
 from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as
-
-NASTY = "<script>alert(1)</script>"
+from tests.report.conftest import NASTY, audited, named, reported
 
 
 def figures(page: str) -> dict[str, Any]:
@@ -31,10 +38,18 @@ def figures(page: str) -> dict[str, Any]:
 
 def text(page: str) -> str:
     """The words of the page, without its scripts and tags."""
-    import html
-
     body = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def first_page(page: str) -> str:
+    start = page.index('<section class="first')
+    return text(page[start : page.index("</section>", start)])
+
+
+def copied(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.path, folder / "copy")
+    return open_run(folder / "copy")
 
 
 def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path: Path) -> None:
@@ -49,49 +64,72 @@ def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
 
 
-def test_the_questions_come_in_order(runs: list[ReportedModel]) -> None:
-    headings = re.findall(r'<h2 id="(\w+)">', render(runs, "A report"))
-    assert headings == ["decision", "leak", "accuracy", "proven", "tried", "made"]
+def test_the_questions_come_in_order(runs: list[ReportedModel], leaking: ReportedModel) -> None:
+    assert headings(render(runs)) == ["decision", "leak", "accuracy", "proven", "tried", "made"]
+    assert headings(render([leaking])) == ["decision", "leak", "accuracy", "proven", "tried"]
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r'<h2 id="(\w+)"', page)
 
 
 def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
-    assert list(figures(render(runs, "all"))) == [
-        *("frontier", "roc", "low-fpr", "scores", "precision", "queries", "kinds"),
-        *("gap", "training", "bounds"),
-    ]
-    page = render([ReportedModel("bare", bare_run.path, bare_run)], "bare")
-    assert list(figures(page)) == ["gap", "training"]
-    assert 'id="chart-roc"' not in page
-    assert "not attacked" in page
+    assert list(figures(render(runs))) == ["frontier", "roc", "scores", "queries", "training", "bounds"]
+    assert "frontier" not in figures(render(runs[:1]))  # one point is no chart
+    page = render([reported(bare_run, "bare")])
+    assert list(figures(page)) == ["training"]
+    assert "not audited" in page
 
 
-def test_it_says_what_the_strongest_attack_found(attacked_run: Run) -> None:
-    [kept] = kept_attacks(attacked_run.path)
-    found = kept.result
-    words = text(render([ReportedModel("mine", attacked_run.path, attacked_run)], "A report"))
-    assert "“mine” leaks: the only attack that was tried (shadow, served)" in words
-    assert f"AUC of {found.auc:.3f} ({found.auc_interval[0]:.3f} to {found.auc_interval[1]:.3f})" in words
-    assert f"its test accuracy is {attacked_run.result.test_accuracy:.3f}" in words
+def test_it_says_what_the_strongest_attack_found(leaking: ReportedModel) -> None:
+    found = leaking.strongest
+    assert found is not None
+    assert leaking.audit is not None
+    words = text(render([leaking]))
+    attacks = len(leaking.audit.fixed)
+    assert (
+        f"“leaking” leaks: the strongest of {attacks} attacks ({found.name}) distinguishes training records" in words
+    )
+    assert f"AUC of {found.auc:.3f} ({found.interval[0]:.3f} to {found.interval[1]:.3f}; guessing: 0.5)" in words
+    assert f"test accuracy is {leaking.subject.test_accuracy:.3f}" in words
+    assert f"names the right one in {round(100 * found.auc)} of 100 cases (guessing: 50)" in words
+
+
+def test_groups_come_first_everywhere(tmp_path: Path) -> None:
+    audit = audited(3, leak=1.0, rows=800, groups=200, out=tmp_path / "audit")
+    model = named("mine", audit)
+    assert model.strongest is not None
+    assert model.strongest.kind.startswith("group")
+    assert plainly(model).startswith("Given one group that was in the training data and one that was not")
+    first = first_page(render([model]))
+    assert first.index("Finding a typical group (AUC)") < first.index("Finding a typical record (AUC)")
+    assert model.to_dict()["attack"]["candidates"] == model.strongest.kind  # type: ignore[index]
+    assert "of the training set from others" in headline([model])
+    assert "single records, with an AUC of" in headline([model])
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "audit")], env={"COLUMNS": "80"})
+    assert "AUC of the strongest attack on groups" in " ".join(done.stdout.split())
 
 
 def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
-    page = render(runs, "A report")
+    page = render(runs)
     for key in figures(page):
         [alt] = re.findall(rf'id="chart-{key}" role="img" aria-label="([^"]*)"', page)
         assert len(alt) > 30
-    assert f"{runs[0].attacks[0].auc:.3f}" in re.findall(r'id="chart-frontier"[^>]*aria-label="([^"]*)"', page)[0]
+    assert runs[0].strongest is not None
+    assert f"{runs[0].strongest.auc:.3f}" in re.findall(r'id="chart-frontier"[^>]*aria-label="([^"]*)"', page)[0]
 
 
 def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None:
-    page = render(runs, "A report")
+    page = render(runs)
     for key, figure in figures(page).items():
         section = page[page.index(f'id="title-{key}"') :]
         section = section[: section.index("</section>")]
-        if key in ("frontier", "gap"):  # the table at the head of their part
+        if key == "frontier":  # the table at the head of its part
             continue
         table = text(section[section.index("<table") :])
-        assert all(run.name in table for run in runs if run.attacks and (key != "kinds" or run.name != "plain")), key
-        if key in ("low-fpr", "queries", "training"):
+        shown = [run for run in runs if key != "queries" or len(run.ways) > 1]
+        assert all(run.name in table for run in shown if run.audit), key
+        if key in ("queries", "training"):
             drawn = [value for trace in figure["data"] for value in trace["y"]]
             assert drawn
             assert all(f"{value:.3f}" in table for value in drawn), key
@@ -100,9 +138,6 @@ def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None
 def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -> None:
     from types import SimpleNamespace
 
-    import numpy as np
-
-    from resperturb.bounds import AttackScores
     from resperturb.report.score_charts import _scaled
 
     rng = np.random.default_rng(0)
@@ -116,104 +151,56 @@ def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -
             assert "50%" in scaled.axis("score")["ticktext"]
 
 
-def test_leakage_and_accuracy_over_gamma_have_axes_of_their_own(
-    runs: list[ReportedModel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from resperturb.report import leak_charts
+def test_a_tied_rate_is_no_number_anywhere(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    members, labels = rng.random(400) < 0.5, rng.integers(0, 2, 400)
+    right = np.where(np.arange(400) % 4 < 2, 0.9, 0.1)  # two scores alone
+    answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
+    from resperturb.audits import audit_predictions
 
-    series = [(run, run.attacks[0]) for run in runs[:2]]
-    monkeypatch.setattr(leak_charts, "_series", lambda _: {"additive": series})
-    chart = leak_charts.leakage_over_gamma(runs)
-    assert chart is not None
-    assert [trace.get("yaxis", "y") for trace in chart.figure["data"]] == ["y", "y2"]
-    layout = chart.figure["layout"]
-    assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1]
-
-
-def test_a_tied_rate_is_no_number_anywhere_and_an_attack_without_ties_goes_first(
-    attacked_run: Run, tmp_path: Path
-) -> None:
-    import numpy as np
-
-    from resperturb.audits.result import keep_attack
-    from resperturb.bounds import AttackResult, AttackScores, attack_metrics
-    from resperturb.report.score_charts import low_false_positives
-
-    run = copied(attacked_run, tmp_path)
-    for path in (run.path / "attacks").iterdir():
-        path.unlink()
-
-    def keep(name: str, members: Any, nonmembers: Any) -> ReportedModel:
-        metrics = {"record": attack_metrics(members, nonmembers)}
-        attack = AttackResult(name, "", "weights", 1, None, True, metrics)
-        keep_attack(run.path, attack, AttackScores(members, nonmembers), dict(run.digests))
-        return ReportedModel("mine", run.path, run)
-
-    def compared() -> tuple[Any, str]:
-        [line] = json.loads(CliRunner().invoke(app, ["compare", str(run.path), "--json"]).stdout)["runs"]
-        table = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "80"}).stdout
-        return line["attack"]["tpr_at_1_percent_fpr"], table
-
-    votes = np.repeat([0.0, 1.0], [50, 150]), np.repeat([0.0, 1.0], [100, 100])
-    mine = keep("label-only", *votes)
-    assert low_false_positives([mine]) is None
-    [band] = [trace for trace in figures(render([mine], "A report"))["roc"]["data"] if trace.get("fill")]
-    assert min(band["x"]) == 0.5  # below it no threshold lies between the tied scores
-    number, table = compared()
-    assert number is None
-    assert "tied" in table
-    assert not re.search(r"\b0\.000\b", text(render([mine], "A report")))
-    mine = keep("weaker", np.arange(200.0), np.arange(200.0) - 4)
-    assert mine.worst is not None
-    assert mine.worst.name.startswith("label-only")
-    point = mine.tpr(0.01)
-    assert point is not None
-    number, table = compared()
-    assert number == point.tpr > 0
-    assert f"{point.tpr:.3f}" in table
-    assert f"{100 * point.tpr:.1f}% (" in text(render([mine], "A report"))
+    audit_predictions(answers, members, labels, out=tmp_path / "tied")
+    [model] = open_models([tmp_path / "tied"])
+    assert model.tpr is not None
+    assert model.tpr.tied
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "tied"), "--json"])
+    [line] = json.loads(done.stdout)["models"]
+    assert line["attack"]["tpr_at_1_percent_fpr"] is None
+    assert "tied" in CliRunner().invoke(app, ["compare", str(tmp_path / "tied")], env={"COLUMNS": "80"}).stdout
+    page = render([model])
+    [band] = [trace for trace in figures(page)["roc"]["data"] if trace.get("fill")]
+    assert min(band["x"]) > 0.3  # below it no threshold lies between the tied scores
+    assert not re.search(r"\b0\.000\b", text(page).split("How accurate")[0])
 
 
 def test_canaries_are_in_the_verdict(runs: list[ReportedModel]) -> None:
     audit = runs[1].audit
     assert audit is not None
     assert audit.canaries is not None
-    words = text(render([runs[1]], "A report"))
-    area = f"AUC of {audit.canaries.auc:.3f}"
-    assert f"canaries, the records made for the audit, with an {area}" in words.split("The decision")[0]
-    assert f"canaries, AUC {audit.canaries.auc:.3f}" in words.split("The decision")[0]
-    assert runs[0].audit is not None
-    assert runs[0].audit.canaries is None
-    assert "Who is most exposed was not measured in “plain”" in text(render([runs[0]], "A report"))
+    assert f"canaries, with an AUC of {audit.canaries.auc:.3f}" in headline([runs[1]])
 
 
 def test_another_number_of_shadows_is_not_attacked_alike_and_has_no_frontier(
-    audited_run: Run, tmp_path: Path
+    leaking: ReportedModel, kept: Callable[[AuditResult], ReportedModel]
 ) -> None:
-    from resperturb.bounds.audit_result import Shadows
-    from resperturb.report.leak_charts import leak_against_accuracy
-    from resperturb.report.wording import headline, unequal
-
-    run = copied(audited_run, tmp_path)
-    audit = read_audit(run.path, dict(run.digests))
-    save_audit(dataclasses.replace(audit, shadows=Shadows(16, 0.5, 0.5, 0.5)), run.path)
-    models = [ReportedModel("one", audited_run.path, audited_run), ReportedModel("two", run.path, run)]
+    assert leaking.audit is not None
+    other = kept(replace(leaking.audit, shadows=Shadows(16, 0.5, 0.5, 0.5)))
+    models = [leaking, replace(other, name="two")]
     warning = unequal(models)
     assert warning is not None
-    assert "The shadow models: 0 for “one”, 16 for “two”" in warning
+    assert "The shadow models: 0 for “leaking”, 16 for “two”" in warning
     assert "found least" not in headline(models)
+    assert warning in text(render(models))
     chart = leak_against_accuracy(models)
     assert chart is not None
     assert not [trace for trace in chart.figure["data"] if "frontier" in trace["name"]]
+    assert unequal([leaking, replace(leaking, name="twin")]) is None
 
 
 def test_an_auc_below_one_half_is_no_merit() -> None:
     from types import SimpleNamespace
 
-    from resperturb.report.wording import _least_exposed
-
     def model(low: float, high: float) -> Any:
-        return SimpleNamespace(attacks=[SimpleNamespace(interval=(low, high))])
+        return SimpleNamespace(strongest=SimpleNamespace(interval=(low, high)))
 
     worse, coin, leaking = model(0.3, 0.4), model(0.45, 0.5), model(0.6, 0.7)
     assert _least_exposed([worse, coin]) is None
@@ -221,7 +208,7 @@ def test_an_auc_below_one_half_is_no_merit() -> None:
 
 
 def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
-    words = text(render(runs, "A report"))
+    words = text(render(runs))
     private = runs[2].guarantee
     assert f"Proven: {private.words}." in words
     for assumption in private.assumptions:
@@ -236,108 +223,82 @@ def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
 def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedModel]) -> None:
     audit = runs[0].audit
     assert audit is not None
-    bounds = {
-        trace["name"]: trace for trace in figures(render(runs, "A report"))["bounds"]["data"] if "name" in trace
-    }
+    bounds = {trace["name"]: trace for trace in figures(render(runs))["bounds"]["data"] if "name" in trace}
     lower = bounds["shown by an attack (lower bound)"]
     assert lower["x"][0] == max(0.01, audit.epsilon_lower.epsilon)
     upper = bounds["proven (upper bound)"]
     assert upper["x"] == [runs[2].guarantee.epsilon]
 
 
-def test_a_refuted_claim_is_the_first_thing_one_reads(audited_run: Run, tmp_path: Path) -> None:
-    run = copied(audited_run, tmp_path)
-    audit = read_audit(run.path)
-    small = dataclasses.replace(audit.guarantee, epsilon=0.001, setting="small")
-    shown = dataclasses.replace(audit.epsilon_lower, epsilon=1.0, unmet=())
-    save_audit(dataclasses.replace(audit, tested_guarantee=small, epsilon_lower=shown), run.path)
-    page = render([ReportedModel("mine", run.path, run)], "A report")
-    assert page.index("Refuted: “mine” was claimed") < page.index('class="verdict"')
+def test_a_refuted_claim_is_the_first_thing_one_reads(
+    leaking: ReportedModel, kept: Callable[[AuditResult], ReportedModel]
+) -> None:
+    audit = leaking.audit
+    assert audit is not None
+    small = replace(audit.guarantee, epsilon=0.001, setting="small")
+    shown = replace(audit.epsilon_lower, epsilon=1.0, unmet=())
+    page = render([kept(replace(audit, tested_guarantee=small, epsilon_lower=shown))])
+    assert page.index("Refuted: “kept” was claimed") < page.index('class="verdict')
     assert "A true claim is refuted in at most 5% of audits." in page
     assert "not refuted" not in page
-    assert "Refuted" not in text(render([ReportedModel("mine", audited_run.path, audited_run)], "A report"))
+    assert "Refuted" not in text(render([leaking]))
 
 
-def test_runs_that_were_not_attacked_alike_are_not_compared_without_a_warning(
-    runs: list[ReportedModel], attacked_run: Run
-) -> None:
-    page = text(render([runs[0], ReportedModel("other", attacked_run.path, attacked_run)], "A report"))
-    assert "were not attacked alike" in page
-    assert "of “other”" in page.split("Missing: ")[1].split(".")[0]  # which is the one to be attacked
-    twice = [
-        ReportedModel("one", attacked_run.path, attacked_run),
-        ReportedModel("two", attacked_run.path, attacked_run),
-    ]
-    assert "were not attacked alike" not in render(twice, "A report")
-
-
-def test_chance_is_not_called_a_leak(attacked_run: Run, tmp_path: Path) -> None:
-    """Scores that know nothing of membership, many times over: the best of them looks like a leak, and is none."""
-    import numpy as np
-
-    from resperturb.audits.result import keep_attack
-    from resperturb.bounds import AttackResult, AttackScores, attack_metrics
-
-    rng = np.random.default_rng(0)
-    run = copied(attacked_run, tmp_path)
-    for path in (run.path / "attacks").iterdir():
-        path.unlink()
-    for number in range(20):
-        scores = AttackScores(rng.random(200), rng.random(200))
-        metrics = {"record": attack_metrics(scores.members, scores.nonmembers)}
-        attack = AttackResult(f"a{number}", "", "weights", 1, None, True, metrics)
-        keep_attack(run.path, attack, scores, dict(run.digests))
-    mine = ReportedModel("mine", run.path, run)
-    assert mine.worst is not None
-    assert mine.worst.interval[0] > 0.5  # the naive reading would be a leak
-    assert not mine.leaks
-    assert "“mine” was not seen to leak: the strongest of 20 attacks" in text(render([mine], "A report"))
+def test_chance_is_not_called_a_leak() -> None:
+    """Of models that show nothing, hardly one is called leaking, whatever its strongest attack."""
+    seen = [named(str(seed), audited(seed)).leaks for seed in range(40)]
+    assert sum(seen) <= 6
 
 
 def test_an_audit_or_an_attack_of_another_run_is_refused_by_name(
-    audited_run: Run, bare_run: Run, noisy_run: Run, tmp_path: Path
+    audited_run: Run, bare_run: Run, noisy_run: Run
 ) -> None:
     shutil.copy(noisy_run.path / "audit.json", bare_run.path / "audit.json")
     with pytest.raises(ResperturbError, match=r"audit\.json belongs to another run"):
-        render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
-    (bare_run.path / "audit.json").unlink()
+        open_models([bare_run.path])
+    shutil.copy(audited_run.path / "audit.json", bare_run.path / "audit.json")
     shutil.copytree(noisy_run.path / "attacks", bare_run.path / "attacks")
     with pytest.raises(ResperturbError, match=r"\.json belongs to another run"):
-        render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
+        open_models([bare_run.path])
     shutil.rmtree(bare_run.path / "attacks")
     shutil.copytree(audited_run.path / "attacks", bare_run.path / "attacks")
     one, other, *_ = sorted((bare_run.path / "attacks").glob("*.npz"))
     shutil.copy(one, other)
     with pytest.raises(ResperturbError, match=rf"{other.name} belongs to another run \(other attack\)"):
-        render([ReportedModel("bare", bare_run.path, bare_run)], "A report")
+        open_models([bare_run.path])
 
 
-def test_an_attack_of_the_audit_that_is_gone_or_replaced_is_missed(audited_run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["gate", "card", "report", "compare"])
+def test_an_attack_of_the_audit_that_is_gone_is_missed_by_every_command(
+    command: str, audited_run: Run, tmp_path: Path
+) -> None:
     run = copied(audited_run, tmp_path)
-    strongest, other, *_ = (f"{attack.key}.json" for attack in read_audit(run.path).fixed)
-    gone = run.path / "attacks" / strongest
-    shutil.copy(run.path / "attacks" / other, gone)
-    shutil.copy(run.path / "attacks" / other.replace(".json", ".npz"), gone.with_suffix(".npz"))
-    with pytest.raises(ResperturbError, match=f"{strongest} is another attack"):
-        render([ReportedModel("copy", run.path, run)], "A report")
-    gone.unlink()
-    with pytest.raises(ResperturbError, match=rf"{strongest} is missing, and audit\.json was made with it"):
-        render([ReportedModel("copy", run.path, run)], "A report")
+    strongest = read_audit(run.path).fixed[0].key
+    (run.path / "attacks" / f"{strongest}.json").unlink()
+    done = CliRunner().invoke(app, [command, str(run.path)])
+    assert isinstance(done.exception, ResperturbError)
+    assert f"{strongest}.json is missing, and audit.json was made with it" in str(done.exception)
     verified = CliRunner().invoke(app, ["verify", str(run.path), "--json"])
     assert verified.exit_code == 1
-    assert f"{strongest} is missing" in json.loads(verified.stdout)["checks"][-1]["detail"]
-    whole = CliRunner().invoke(app, ["verify", str(audited_run.path)])
-    assert whole.exit_code == 0, whole.output
+    assert f"{strongest}.json is missing" in json.loads(verified.stdout)["checks"][-1]["detail"]
 
 
-def test_a_run_that_was_not_attacked_is_not_called_private(bare_run: Run) -> None:
-    words = text(render([ReportedModel("bare", bare_run.path, bare_run)], "A report"))
-    assert "No attack was run on these models, so nothing can be said about what they leak." in words
+def test_weights_without_a_configuration_are_refused_beside_an_audit(audited_run: Run, tmp_path: Path) -> None:
+    run = copied(audited_run, tmp_path)
+    (run.path / "config.json").unlink()
+    with pytest.raises(UsageError, match=r"has weights and no config\.json"):
+        open_models([run.path])
 
 
-def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedModel]) -> None:
+def test_a_run_that_was_not_audited_is_not_called_private(bare_run: Run) -> None:
+    words = text(render([reported(bare_run, "bare")]))
+    assert "No model was audited, so nothing is known about what they leak." in words
+    assert "UNDECIDED" in words
+
+
+def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedModel], noisy_run: Run) -> None:
     page = render(runs, NASTY)
-    assert NASTY in runs[1].run.result.classes
+    assert NASTY in noisy_run.result.classes
     assert NASTY not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 5
     assert f"10: {NASTY}, " in text(page)
@@ -345,112 +306,89 @@ def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedModel]) -> Non
     assert "noisy &lt;script&gt;alert(1)&lt;/script&gt;" in names  # plotly would take tags for formatting
 
 
-def test_how_it_was_made_can_be_read_off(runs: list[ReportedModel]) -> None:
-    public = text(render(runs, "A report"))
-    words = text(render(runs, "A report", for_reviewers=True))
-    for run in runs:
-        for hash_of_data in (run.run.config.data.fingerprint, run.run.config.digest):
+def test_how_it_was_made_can_be_read_off(
+    runs: list[ReportedModel], audited_run: Run, noisy_run: Run, private_run: Run
+) -> None:
+    public = text(render(runs))
+    words = text(render(runs, for_reviewers=True))
+    for run in (audited_run, noisy_run, private_run):
+        for hash_of_data in (run.config.data.fingerprint, run.config.digest):
             assert hash_of_data not in public
-            assert hash_of_data not in words  # for nobody: it would confirm a guessed record
-        assert run.run.digests["weights"] not in public
-        assert f"SHA-256 {run.run.digests['weights']}" in words
+            assert hash_of_data not in words  # for no one: it would confirm a guessed record
+        assert run.digests["weights"] not in public
+        assert f"SHA-256 {run.digests['weights']}" in words
     assert "noise ≠" in words
     assert "images 28 × 28, grey" in words
     assert "seeds training 0, split 0, subset 0" in words
     assert "seeds" not in public
 
 
-def test_the_first_page_is_the_decision(runs: list[ReportedModel]) -> None:
-    from resperturb.report.policy import Limits, Policy
+def test_the_first_page_of_one_model_is_the_decision(runs: list[ReportedModel]) -> None:
+    first = first_page(render([runs[0]], policy=Policy(limits=Limits(auc=0.6, epsilon_shown=1000.0), name="mine")))
+    assert "ABOVE POLICY: do not release" in first
+    assert "Finding a typical record (AUC)" in first
+    assert "is above the limit" in first
+    assert "not exceeded (cannot clear a model)" in first
+    assert "Policy: mine (sha " in first
+    assert "Not covered: stronger attacks" in first
+    assert all(word in first for word in ("release to:", "do not release", "Name", "Date", "Reason"))
+    default = first_page(render([runs[0]]))
+    assert re.search(r"0 of 16 shadow models · \d+ of 500 records", default)
+    assert "below the policy's minimum" in default
+    assert "default (sha " in default
+    lenient = first_page(render([runs[0]], policy=Policy(limits=Limits(epsilon_shown=1000.0))))
+    assert "WITHIN POLICY, AS TESTED" in lenient
 
-    page = render(runs, "A report")
-    first = text(page[page.index('id="decision"') : page.index("</section>", page.index('id="decision"'))])
-    assert "It was not audited" in first
-    assert "Decision, name, date" in first
-    assert "A stronger attack" in first
-    assert "the default policy" in first
-    assert "at most: AUC 0.6, TPR at 1% FPR 0.1" in first
-    assert "audit it with at least 16 shadow models and 500 records first" in first
-    lenient = text(render([runs[0]], "A report", policy=Policy(limits=Limits(epsilon_shown=1000.0))))
-    assert "within the policy, by what was tried" in lenient
-    strict = text(render([runs[0]], "A report", policy=Policy(limits=Limits(epsilon_proven=1.0))))
-    assert "above the policy" in strict
-    assert "Do not release the weights" in strict
+
+def test_what_is_undecided_names_the_next_command_and_its_time(noisy_run: Run) -> None:
+    first = first_page(render([reported(noisy_run, "noisy")]))
+    assert re.search(r"UNDECIDED: do not release yet", first)
+    assert re.search(r"Next step resperturb audit noisy --shadows 16 \(about .* of training\); audit at least", first)
 
 
-def test_runs_are_ranked_only_where_they_were_attacked_alike_and_chance_did_not_make_the_order(
-    runs: list[ReportedModel], attacked_run: Run
+def test_of_several_models_the_worst_comes_first(leaking: ReportedModel, quiet: ReportedModel) -> None:
+    policy = Policy(limits=Limits(auc=0.6))
+    page = render([quiet, leaking], policy=policy)
+    first = first_page(page)
+    assert first.index("leaking") < first.index("ABOVE POLICY") < first.index("quiet") < first.index("WITHIN POLICY")
+    [place] = re.findall(r'<line class="limit" x1="([\d.]+)"', page)[:1]
+    assert float(place) == pytest.approx(4 + 192 * 0.2)  # 0.6 on a scale from 0.5 to 1
+
+
+def test_models_are_ranked_only_where_chance_did_not_make_the_order(
+    leaking: ReportedModel, quiet: ReportedModel
 ) -> None:
-    from resperturb.report.wording import headline
-
-    assert "found least" not in headline([runs[0], ReportedModel("other", attacked_run.path, attacked_run)])
-    twice = [ReportedModel(name, attacked_run.path, attacked_run) for name in ("one", "two")]
-    assert headline(twice).startswith("A leak was seen in both attacked models; ")
-    assert "found least" not in headline(twice)
-
-
-def test_the_headline_names_the_models_that_leak(attacked_run: Run, noisy_run: Run) -> None:
-    from resperturb.report.wording import headline
-
-    leaking = ReportedModel("mine", attacked_run.path, attacked_run)
-    quiet = ReportedModel("quiet", noisy_run.path, noisy_run)
-    assert (leaking.leaks, quiet.leaks) == (True, False)
-    assert headline([quiet, leaking]).startswith("A leak was seen in 1 of 2 attacked models (“mine”); ")
-
-
-def test_what_attacks_saw_of_a_model_that_was_not_audited_is_its_evidence(attacked_run: Run, bare_run: Run) -> None:
-    from resperturb.report.decision import decision_of
-    from resperturb.report.policy import default_policy
-
-    def evidence(run: Run) -> str:
-        return decision_of(ReportedModel("mine", run.path, run), default_policy()).evidence
-
-    assert re.fullmatch(r"\d attacks? that saw a leak; not audited", evidence(attacked_run))
-    assert evidence(bare_run) == "none: neither attacked nor audited"
+    twice = [leaking, replace(leaking, name="twin")]
+    assert headline(twice).startswith("A leak was seen in both audited models. The models are not ranked")
+    apart = headline([quiet, leaking])
+    assert apart.startswith(
+        "A leak was seen in 1 of 2 audited models (“leaking”). The attacks found least in “quiet”"
+    )
 
 
 def test_a_guarantee_that_is_none_is_told_once(noisy_run: Run, tmp_path: Path) -> None:
     run = copied(noisy_run, tmp_path)
-    model = ReportedModel("noisy", run.path, run)
-    assert model.audit is not None
-    unproven = dataclasses.replace(model.audit, guarantee=run.guarantee(1e-300), delta=1e-300)
-    save_audit(dataclasses.replace(unproven, tested_guarantee=unproven.guarantee), run.path)
-    model = ReportedModel("noisy", run.path, run)
+    audit = read_audit(run.path)
+    unproven = replace(audit, guarantee=run.guarantee(1e-300), delta=1e-300)
+    save_audit(replace(unproven, tested_guarantee=unproven.guarantee), run.path)
+    model = reported(run, "noisy")
     assert model.guarantee.not_met
-    assert text(render([model], "A report")).count("No guarantee: ") == 1
+    assert text(render([model])).count("No guarantee: ") == 1
 
 
-def test_a_new_audit_replaces_an_old_one_with_its_attacks(
-    noisy_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    from resperturb.audits import audit_run
-    from resperturb.bounds.audit_result import Shadows
+def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel], audited_run: Run) -> None:
+    from resperturb.training.inputs import load_inputs
 
-    run = copied(noisy_run, tmp_path)
-    old = read_audit(run.path)
-    alone = dataclasses.replace(old.fixed[0], name="shadow")
-    scores = kept_attacks(run.path)[0].scores
-    keep_attack(run.path, alone, scores, run.digests)  # what `resperturb attack` made is no part of an audit
-    save_audit(dataclasses.replace(old, shadows=Shadows(16, 0.5, 0.5, 0.5)), run.path)
-    found = audit_run(open_run(run.path), shadows=0, draws=(1, 2))
-    kept = {attack.result.key for attack in kept_attacks(run.path)}
-    assert kept == {attack.key for attack in found.fixed} | {alone.key}
-    assert "replaces one with 16 shadow models" in caplog.text
-    caplog.clear()
-    audit_run(open_run(run.path), shadows=0, draws=(1, 2))
-    assert "replaces" not in caplog.text
-
-
-def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]) -> None:
     picture = '<li><img src="data:image/png;base64,'
-    assert picture not in render(runs, "A report")
-    page = render(runs, "A report", show_records=True)
-    assert page.count(picture) == 24  # twelve of each attacked run
+    assert picture not in render(runs)
+    page = render(runs, show_records=True)
+    assert page.count(picture) == 24  # twelve of each audited run
     assert "Treat it as you treat the records themselves" in page
-    members = {f"Training image {index}," for index in member_indices(runs[0].run)}
-    shown = re.findall(r'alt="(Training image \d+,) class', page)[:12]
-    assert len(set(shown)) == 12
-    assert set(shown) <= members
+    data = audited_run.config.data
+    members = {f"Training image {index}" for index in load_inputs(data).member_indices(data.part)}
+    shown = {one.alt.split(",")[0] for one in exposed_records(runs[0])}
+    assert len(shown) == 12
+    assert shown <= members
 
 
 def test_a_damaged_audit_is_named(audited_run: Run, tmp_path: Path) -> None:
@@ -458,27 +396,45 @@ def test_a_damaged_audit_is_named(audited_run: Run, tmp_path: Path) -> None:
     for content in ("{", "{}", "[]", '{"schema": 99}'):
         (run.path / "audit.json").write_text(content)
         with pytest.raises(ResperturbError, match=r"audit\.json"):
-            render([ReportedModel("mine", run.path, run)], "A report")
+            open_models([run.path])
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least one"):
         write_report(tmp_path / "report.html", [], "empty")
+    with pytest.raises(UsageError, match="neither a finished run nor an audit"):
+        open_models([tmp_path])
 
 
-def test_report_and_compare_from_the_command_line(attacked_run: Run, tmp_path: Path) -> None:
+def test_report_and_compare_from_the_command_line(audited_run: Run, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    written = CliRunner().invoke(app, ["report", str(attacked_run.path), "-o", str(page), "--json"])
+    written = CliRunner().invoke(app, ["report", str(audited_run.path), "-o", str(page), "--json"])
     assert written.exit_code == 0, written.output
-    [line] = json.loads(written.stdout)["runs"]
+    [line] = json.loads(written.stdout)["models"]
     assert line["guarantee"]["epsilon"] == "inf"
     assert line["attack"]["leaks"] is True
-    assert page.exists()
-    compared = CliRunner().invoke(app, ["compare", str(attacked_run.path), str(tmp_path)])
+    assert "<title>Membership privacy of plain</title>" in page.read_text()
+    compared = CliRunner().invoke(app, ["compare", str(audited_run.path), str(tmp_path)])
     assert compared.exit_code == 0, compared.output
-    assert f"{attacked_run.result.test_accuracy:.3f}" in compared.output
+    assert f"{audited_run.result.test_accuracy:.3f}" in compared.output
     nothing = CliRunner().invoke(app, ["compare", str(tmp_path)])
     assert isinstance(nothing.exception, UsageError)
+
+
+def test_compare_says_what_differs_and_sorts(audited_run: Run, noisy_run: Run, private_run: Run) -> None:
+    paths = [str(run.path) for run in (private_run, noisy_run, audited_run)]
+
+    def order(by: str) -> list[str]:
+        done = CliRunner().invoke(app, ["compare", *paths, "--sort", by, "--json"])
+        return [line["name"] for line in json.loads(done.stdout)["models"]]
+
+    assert order("given") == ["private", "noisy", "plain"]
+    assert order("name") == ["noisy", "plain", "private"]
+    assert order("leakage") == ["noisy", "plain", "private"]  # what was not audited comes last
+    assert order("epsilon")[0] == "private"
+    shown = CliRunner().invoke(app, ["compare", *paths], env={"COLUMNS": "200"}).stdout
+    assert "additive 0.5 (also differs: " in shown
+    assert "DP-SGD 2" in shown
 
 
 def test_runs_of_one_name_are_numbered_and_no_path_is_told(private_run: Run, tmp_path: Path) -> None:
@@ -489,26 +445,18 @@ def test_runs_of_one_name_are_numbered_and_no_path_is_told(private_run: Run, tmp
     assert str(tmp_path) not in render(models, "A report")
 
 
-def test_no_digit_of_the_hash_and_no_folder_of_a_network_is_told(attacked_run: Run, tmp_path: Path) -> None:
-    assert attacked_run.path.name == attacked_run.config.digest
-    assert [model.name for model in open_models([attacked_run.path])] == ["not private, resnet8"]
+def test_no_digit_of_the_hash_and_no_folder_of_a_network_is_told(audited_run: Run, tmp_path: Path) -> None:
+    hashed = tmp_path / audited_run.config.digest
+    shutil.copytree(audited_run.path, hashed)
+    [model] = open_models([hashed])
+    assert model.name == "plain, resnet8"
+    assert hashed.name not in render([model])
     there = {"model": "transformers:/home/me/net", "model_args": {"vocabulary": "/home/me/words.txt"}}
-    run = passed_off_as(attacked_run, attacked_run.config.model_copy(update=there), tmp_path / "mine")
-    page = render([ReportedModel("mine", run.path, run)], "A report")
+    run = passed_off_as(audited_run, audited_run.config.model_copy(update=there), tmp_path / "mine")
+    page = render([reported(run, "mine")])
     assert "transformers:net" in page
     assert "words.txt" in page
     assert "/home/me" not in page
-
-
-def copied(run: Run, folder: Path) -> Run:
-    shutil.copytree(run.path, folder / "copy")
-    return dataclasses.replace(run, path=folder / "copy")
-
-
-def member_indices(run: Run) -> list[int]:
-    from resperturb.training.inputs import load_inputs
-
-    return [int(index) for index in load_inputs(run.config.data).member_indices(run.config.data.part)]
 
 
 def test_bounds_that_were_not_measured_alike_do_not_stand_in_one_column(
@@ -532,28 +480,18 @@ def test_bounds_that_were_not_measured_alike_do_not_stand_in_one_column(
 
 
 def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says_swap(
-    audited_run: Run, private_run: Run, tmp_path: Path
+    private_run: Run, tmp_path: Path
 ) -> None:
     run = copied(private_run, tmp_path)
+    audit = audit_run(run, shadows=0)
     proven = run.guarantee()
-    shown = dataclasses.replace(read_audit(audited_run.path).epsilon_lower, neighbours="swap")
-    save_audit(
-        dataclasses.replace(
-            read_audit(audited_run.path),
-            guarantee=proven,
-            tested_guarantee=proven.as_swap(),
-            epsilon_lower=shown,
-            digests=run.digests,
-        ),
-        run.path,
-    )
-    for one in kept_attacks(audited_run.path):
-        keep_attack(run.path, one.result, one.scores, run.digests)
+    shown = replace(audit.epsilon_lower, neighbours="swap")
+    save_audit(replace(audit, tested_guarantee=proven.as_swap(), epsilon_lower=shown), run.path)
     trained_for, converted = worded(proven.epsilon), worded(proven.as_swap().epsilon)
     done = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "80"})
     assert f"<= {trained_for}" in done.stdout
     assert f"<= {converted} swap" in done.stdout
-    page = render([ReportedModel("mine", run.path, run)], "A report")
+    page = render(open_models([run.path]))
     assert f"proven {trained_for} ({converted} for swaps, drawn)" in page
     words = text(page)
     assert f"psilon at most {trained_for} at delta {proven.delta:g}." in words

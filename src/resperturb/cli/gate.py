@@ -8,19 +8,17 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.report.gate import Decision
+    from resperturb.report.decision import ModelDecision
 
 HELP = """
-Hold the audit of a run, or of somebody's own training, against a policy. The exit code is 0 if the policy is met, 1
-if it is not, and 2 if that cannot be known: too little evidence is not a pass.
+Hold the audit of a run, or of your own training, against a policy. The exit code is 0 if the policy is met as far as
+it was tested, 1 if a limit is exceeded, and 2 if that is undecided: too little evidence is not a pass.
 
 `--init` writes a policy with comments, to `policy.yaml` or to the file that is named instead of a folder. Without
 `--policy` that one is used.
 
-Example: `resperturb gate runs/private --policy policy.yaml`
+Example: `resperturb gate runs/noisy --policy policy.yaml`
 """
-
-COLOURS = {"met": "green", "failed": "bold red", "unknown": "yellow"}
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +37,7 @@ def gate(
     """Decide, print and exit with the decision."""
     from resperturb.errors import ResperturbError, UsageError
     from resperturb.report.collect import open_models
-    from resperturb.report.gate import decide
+    from resperturb.report.decision import decision_of
     from resperturb.report.policy import default_policy, read_policy
 
     if init:
@@ -50,33 +48,47 @@ def gate(
     wanted = default_policy() if policy is None else read_policy(policy)
     try:
         [model] = open_models([folder])
-        decision = decide(model.audit, model.guarantee, wanted)
+        shown = decision_of(model, wanted)
     except ResperturbError as error:  # what cannot be read cannot be known: 2, for 1 says that the policy failed
         raise UsageError(str(error)) from error
+    decision = shown.decision
     payload = {
         "model": model.name,
-        "policy": wanted.model_dump(),
+        "policy": {**wanted.model_dump(), "sha256": wanted.digest},
         "outcome": decision.outcome,
-        "words": decision.words,
+        "status": shown.state.word,
+        "words": shown.meaning,
         "reasons": decision.reasons,
         "tried": decision.tried,
+        "evidence": decision.evidence,
+        "next_steps": shown.next_steps,
         "false_failure_rate": decision.false_failure_rate,
         "checks": decision.checks,
     }
-    emit(payload, as_json, lambda console: _show(console, decision))
+    emit(payload, as_json, lambda console: _show(console, shown, wanted.id))
     raise typer.Exit(decision.exit_code)
 
 
-def _show(console: Any, decision: "Decision") -> None:
+def _show(console: Any, shown: "ModelDecision", policy: str) -> None:
     from rich.table import Table
 
     from resperturb.cli.output import escaped
 
-    console.print(f"[{COLOURS[decision.outcome]}]{escaped(decision.words)}[/]")
+    state = shown.state
+    console.print(f"[{state.colour}]{state.shape} {shown.status}[/]  {escaped(shown.meaning)}")
+    console.print()
     table = Table.grid(padding=(0, 2, 0, 0))
-    for check in sorted(decision.checks, key=lambda check: ("failed", "unknown", "met").index(check.outcome)):
-        table.add_row(f"[{COLOURS[check.outcome]}]{check.outcome}[/]", escaped(check.sentence))
+    for row in shown.rows:
+        table.add_row(escaped(row.title), escaped(f"{row.found} / {row.limit}"))
+        table.add_row(f"  {escaped(row.drawn())}", f"[{row.state.colour}]{row.state.shape} {escaped(row.verdict)}[/]")
     console.print(table)
+    console.print()
+    enough = "reaches the policy's minimum" if shown.enough else "below the policy's minimum"
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_row("Evidence", escaped(f"{shown.evidence}: {enough}"))
+    facts.add_row("Next step", escaped("; ".join(shown.next_steps)))
+    facts.add_row("Policy", escaped(policy))
+    console.print(facts)
 
 
 def _write(path: Path, as_json: bool) -> None:

@@ -1,34 +1,37 @@
-"""``resperturb report`` and ``resperturb compare``: runs side by side, as a page and as a table."""
+"""``resperturb report`` and ``resperturb compare``: models side by side, as a page and as a table."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from resperturb.bounds.result import LowerBound
     from resperturb.report.collect import ReportedModel
 
-TITLE = "What these models leak"
-
 REPORT_HELP = """
-Write one self-contained HTML page about runs: what they leak, how accurate they are, what is proven, what was tried,
-how they were made. It loads nothing from the network and can be mailed and printed.
+Write one self-contained HTML page about models: the decision by a policy, what they leak, how accurate they are, what
+is proven, what was tried, how they were made. It loads nothing from the network and can be mailed and printed.
 
-Example: `resperturb report runs/plain runs/private -o report.html`
+Example: `resperturb report runs/plain runs/noisy -o report.html`
 """
 
 COMPARE_HELP = """
-Print runs side by side: what the strongest attack found, accuracies, what is proven and what was shown of epsilon.
+Print models side by side: what differs, what the strongest attack found, accuracies, and epsilon proven and shown.
 
 Folders that hold neither a finished run nor an audit are skipped. With `-o` the page of `resperturb report` is
 written as well.
 
-Example: `resperturb compare runs/* -o report.html`
+Example: `resperturb compare runs/* --sort leakage -o report.html`
 """
 
 Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs or of audits.")]
+Order = Literal["given", "name", "leakage", "accuracy", "epsilon"]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +43,7 @@ def register(app: typer.Typer) -> None:
 def report(
     runs: Runs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Title of the page.")] = TITLE,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     show_records: Annotated[
         bool,
         typer.Option("--show-records", help="Show pictures of the most exposed records. They are private data."),
@@ -59,12 +62,13 @@ def report(
     wanted = None if policy is None else read_policy(policy)
     found = open_models(runs)
     write_report(out, found, title, show_records, wanted, for_reviewers)
-    payload = {"report": str(out), "runs": [run.to_dict() for run in found]}
+    payload = {"report": str(out), "models": [run.to_dict() for run in found]}
     emit(payload, as_json, lambda console: console.print(f"Open {out} in a browser.", markup=False))
 
 
 def compare(
     runs: Runs,
+    sort: Annotated[Order, typer.Option(help="Order of the rows; the best first.")] = "given",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the page here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,16 +79,27 @@ def compare(
     found = open_models([path for path in runs if any((path / n).exists() for n in ("result.json", "audit.json"))])
     if not found:
         raise UsageError(f"there is no finished run and no audit among {', '.join(map(str, runs))}.")
+    found = _sorted(found, sort)
     if out is not None:
         from resperturb.report.page import write_report
 
-        write_report(out, found, TITLE)
-    payload = {"runs": [run.to_dict() for run in found], "report": None if out is None else str(out)}
+        write_report(out, found)
+    payload = {"models": [run.to_dict() for run in found], "report": None if out is None else str(out)}
     emit(payload, as_json, lambda console: _show(console, found, out))
 
 
+def _sorted(models: "list[ReportedModel]", order: Order) -> "list[ReportedModel]":
+    """Order models; those that were not audited come last by leakage and by the epsilon that was shown."""
+    keys: dict[str, Callable[[ReportedModel], Any]] = {
+        "name": lambda one: one.name,
+        "leakage": lambda one: float("inf") if one.strongest is None else one.strongest.auc,
+        "accuracy": lambda one: -one.subject.test_accuracy,
+        "epsilon": lambda one: one.guarantee.claimed_epsilon,
+    }
+    return models if order == "given" else sorted(models, key=keys[order])
+
+
 def _show(console: Any, runs: "list[ReportedModel]", out: Path | None) -> None:
-    from resperturb.cli.tables import comparison
     from resperturb.report.wording import refutation, unequal
 
     console.print(comparison(runs))
@@ -93,3 +108,70 @@ def _show(console: Any, runs: "list[ReportedModel]", out: Path | None) -> None:
             console.print(said, markup=False)
     if out is not None:
         console.print(f"Open {out} in a browser.", markup=False)
+
+
+def comparison(runs: "Sequence[ReportedModel]") -> "Table":
+    """Make a table of one row per model: what differs, leakage, accuracies, and epsilon proven and shown."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from resperturb.cli.output import visible
+    from resperturb.report.wording import measured_alike, not_comparable, whom
+
+    kinds = {whom(run.strongest.kind) for run in runs if run.strongest is not None}
+    of = f" on {', '.join(sorted(kinds))}" if kinds else ""
+    caption = (
+        f"AUC of the strongest attack{of}; 0.5 is guessing. Each epsilon rests on assumptions and protects something "
+        "particular: see the report, or --json."
+    )
+    ways = measured_alike(runs)
+    if why := not_comparable(runs):
+        caption += f" {why}"
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    table.add_column("model\n  what differs", overflow="fold")
+    headings = ["AUC\n95%", "TPR at\n1% FPR", "train\nacc.", "test\nacc.", "epsilon\nproven"]
+    shown = [f"shown\nas {number}" for number in range(1, len(ways) + 1)]
+    for heading in [*headings, *(shown if len(ways) > 1 else ["epsilon\nshown"])]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for run, differs in zip(runs, differences(runs), strict=True):
+        leak, named = "not\naudited", ""
+        if run.strongest is not None:
+            low, high = run.strongest.interval
+            leak, point = f"{run.strongest.auc:.3f}\n{low:.3f}-{high:.3f}", run.tpr
+            named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
+        table.add_row(
+            Text(visible(f"{run.name}\n  {differs}")),
+            leak,
+            named,
+            f"{run.subject.train_accuracy:.3f}",
+            f"{run.subject.test_accuracy:.3f}",
+            _proven(run),
+            *("" if run.lower is None or not run.lower.comparable(way) else _shown(run.lower) for way in ways),
+            *([] if ways else [""]),
+        )
+    return table
+
+
+def differences(runs: "Sequence[ReportedModel]") -> list[str]:
+    """Say of each model its defence, and the names of other settings in which the models differ."""
+    from resperturb.report.page import facts_table
+
+    others = [row.label for row in facts_table(runs) if row.differs and row.label not in ("noise", "method")]
+    also = f" (also differs: {', '.join(others)})" if others else ""
+    return [f"{run.defence or 'defence not stated'}{also}" for run in runs]
+
+
+def _proven(run: "ReportedModel") -> str:
+    """What is proven, and below it what that is for swaps where the lower bound is one for swaps."""
+    from resperturb.privacy.guarantee import number
+
+    epsilon, tested = run.guarantee.claimed_epsilon, run.guarantees[-1]
+    if epsilon == float("inf"):
+        return "none"
+    swap = f"\n<= {number(tested.claimed_epsilon)} swap" if "converted_from" in tested.details else ""
+    return f"<= {number(epsilon)}{swap}"
+
+
+def _shown(bound: "LowerBound") -> str:
+    return f">= {bound.epsilon:.2f}"

@@ -59,15 +59,16 @@ def verify(
 def _attacks(run: "Run") -> "IntegrityCheck":
     """Check that every attack that the audit made is still there: without one the model looks better."""
     from resperturb.errors import ResperturbError
-    from resperturb.report.collect import ReportedModel
+    from resperturb.report.collect import model_of
+    from resperturb.training.subject import OpenedRun
     from resperturb.training.verify import IntegrityCheck
 
     what = "attacks of audit.json"
     try:
-        model = ReportedModel(run.path.name, run.path, run)
+        model = model_of(OpenedRun.of(run))
         if model.audit is None:
             return IntegrityCheck(what, "not checked", "the run was not audited.")
-        return IntegrityCheck(what, "ok", f"all {len(model.attacks)} that were kept are there.")
+        return IntegrityCheck(what, "ok", f"all {len(model.scored)} that were kept are there.")
     except ResperturbError as error:
         return IntegrityCheck(what, "failed", str(error))
 

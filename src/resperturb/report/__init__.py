@@ -21,12 +21,12 @@ def write_audit_report(audit: AuditResult, path: Path) -> Path:
     Raises:
         UsageError: The audit was not kept, so its scores are not there to be drawn.
     """
-    from resperturb.report.collect import open_models
+    from resperturb.report.collect import model_of_audit
     from resperturb.report.page import write_report
 
     if audit.folder is None:
         raise UsageError(
             "this audit was not kept in a folder, so its scores are not there to be drawn: give it out=."
         )
-    write_report(path, open_models([audit.folder]), f"What {audit.model.name} leaks")
+    write_report(path, [model_of_audit(audit)], f"What {audit.model.name} leaks")
     return path

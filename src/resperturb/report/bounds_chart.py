@@ -1,4 +1,4 @@
-"""What is proven beside what was shown, on one axis."""
+"""What is proven and what was shown, on one axis."""
 
 import math
 from collections.abc import Sequence
@@ -71,8 +71,8 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
     )
     return Chart(
         "bounds",
-        "What is proven beside what was shown",
-        "The true epsilon of a run lies between what an attack has shown and what a proof allows, each under the "
+        "Epsilon: proven and shown",
+        "The true epsilon of a model lies between what an attack has shown and what a proof allows, each under the "
         f"assumptions below. Up to {MEANINGFUL_UP_TO:g} a bound is meaningful, up to {WEAK_UP_TO:g} weak, beyond it "
         f"promises nothing of use. A lower bound at the left end is 0: nothing was shown. {why or ''}".strip(),
         "Upper and lower bounds on epsilon. " + "; ".join(row["worded"] for row in rows) + ".",
@@ -91,7 +91,7 @@ def bounds(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         height=10 + 5 * len(rows),
-        numbers=Table(("run", "shown", "proven", "together"), tuple(map(_line, drawn))),
+        numbers=Table(("model", "shown", "proven", "together"), tuple(map(_line, drawn))),
     )
 
 

@@ -1,19 +1,24 @@
 """A model card for the Hugging Face Hub, with its privacy section filled in."""
 
+from importlib.metadata import version
 from typing import Any
 
-from resperturb.report.decision import RESIDUAL, advice
-from resperturb.report.record import PrivacyRecord
-from resperturb.report.wording import whom
+from resperturb.bounds.audit_result import AuditResult
+from resperturb.report.collect import Finding, ReportedModel, kinds_of
+from resperturb.report.decision import RESIDUAL, ModelDecision, decision_of
+from resperturb.report.policy import Policy
+from resperturb.report.wording import plainly, whom
 
 INTRODUCTION = "Fill in what the model is for, what it was trained on and who is responsible."
 
 
-def model_card(record: PrivacyRecord) -> str:
+def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False) -> str:
     """Write a model card in Markdown.
 
     Args:
-        record: What is known of the model.
+        model: A run or an audit.
+        policy: The policy to decide by.
+        for_reviewers: Also name data, seeds and weights.
 
     Returns:
         The card. What cannot be known from a run (licence, purpose, data) is left for its author.
@@ -21,84 +26,83 @@ def model_card(record: PrivacyRecord) -> str:
     import yaml
 
     header: dict[str, Any] = {"tags": ["privacy", "membership-inference", "resperturb"]}
+    decision, subject, guarantee = decision_of(model, policy), model.subject, model.guarantee
+    reviewers = [fact for fact in subject.facts if fact.reviewers_only and for_reviewers]
     lines = [
         "---",
         yaml.safe_dump(header, sort_keys=False).strip(),
         "---",
         "",
-        f"# {_text(record.model)}",
+        f"# {_text(model.name)}",
         "",
         INTRODUCTION,
         "",
         "## Privacy",
         "",
-        f"**{_text(record.decision.words)}**",
+        *_decided(decision, policy),
         "",
-        *(f"- {check.outcome}: {_text(check.sentence)}" for check in record.decision.checks),
-        "",
-        advice(record.decision.outcome, record.decision.checks),
-        "",
+        *([f"{_text(plainly(model))}", ""] if model.audit else []),
         "### What was tried",
         "",
-        *_audit(record),
+        *(
+            ["Nothing, so nothing is known about what it leaks."]
+            if model.audit is None
+            else _audit(model, model.audit)
+        ),
         "",
         "### What is proven",
         "",
-        f"{_text(_sentence(record.proven.words))}",
+        f"{_text(_sentence(guarantee.words))}",
         "",
-        *(f"- {assumption.status}: {_text(assumption.statement)}" for assumption in record.proven.assumptions),
-        *([f"- protects {_text(record.proven.protects)}"] if record.proven.epsilon is not None else []),
+        *(f"- {assumption.status}: {_text(assumption.statement)}" for assumption in guarantee.assumptions),
+        *([f"- protects {_text(guarantee.protects)}"] if guarantee.claimed_epsilon < float("inf") else []),
         "",
-        "### Residual risks",
-        "",
-        *(f"- {risk}" for risk in RESIDUAL),
+        f"Not covered: {'; '.join(RESIDUAL)}.",
         "",
         "## Evaluation",
         "",
-        f"Accuracy {record.train_accuracy:.3f} on training records and {record.test_accuracy:.3f} on others. "
-        f"Defence: {_text(record.defence)}.",
+        f"Accuracy {subject.train_accuracy:.3f} on training records and {subject.test_accuracy:.3f} on others. "
+        f"Defence: {_text(model.defence or 'not stated')}.",
         "",
-        *_reviewers(record),
-        f"_Privacy section by {record.made_by}._",
+        *(["## For reviewers: do not publish", ""] if reviewers else []),
+        *(f"- {fact.label}: {_text(fact.value)}" for fact in reviewers if fact.value),
+        *([""] if reviewers else []),
+        f"_Privacy section by resperturb {version('resperturb')}._",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _audit(record: PrivacyRecord) -> list[str]:
-    audit = record.audit
-    if audit is None:
-        return ["Nothing: it was not audited, so nothing can be said about what it leaks."]
-    fixed = [attack for attack in audit.attacks if attack.fixed]
-    lines = [f"{_text(_sentence(audit.tried))}", ""]
-    lines += [
-        "| attack | on | AUC (95%) | TPR at 1% FPR |".replace("95%", f"{100 * audit.confidence:g}%"),
-        "|---|---|---|---|",
-    ]
-    for attack in [*fixed, *([audit.most_exposed] if audit.most_exposed else [])]:
-        rate = attack.tpr_at_1_percent_fpr
-        shown = "not measurable" if rate is None else f"{rate:.3f}"
-        area = f"{attack.auc:.3f} ({attack.auc_low:.3f} to {attack.auc_high:.3f})"
-        lines.append(f"| {_text(attack.attack)} | {_text(_on(attack.on))} | {area} | {shown} |")
-    return [*lines, "", f"Shown: {_text(_sentence(audit.epsilon_shown.words, capital=False))}"]
-
-
-def _on(kind: str) -> str:
-    return kind if "most exposed" in kind or kind.startswith("group") else whom(kind)
-
-
-def _reviewers(record: PrivacyRecord) -> list[str]:
-    made = record.for_reviewers
-    if made is None:
-        return []
-    seeds = ", ".join(f"{name} {seed}" for name, seed in made.seeds.items())
+def _decided(decision: ModelDecision, policy: Policy) -> list[str]:
+    """The decision as a table: what was measured, the interval that decides, the limit."""
+    table = ["| measured | found | limit | |", "|---|---|---|---|"]
+    for row in decision.rows:
+        table.append(f"| {row.title} | {row.found} | {row.limit} | {row.state.shape} {row.verdict} |")
+    enough = "reaches the policy's minimum" if decision.enough else "below the policy's minimum"
     return [
-        "## For reviewers: do not publish",
+        f"**{decision.state.shape} {decision.status}.** {decision.meaning}",
         "",
-        f"- data: {_text(made.data)}",
-        f"- seeds: {seeds}",
-        f"- SHA-256 of the weights: {made.weights}",
+        *table,
         "",
+        f"Evidence: {decision.evidence}; {enough}. Next: {'; '.join(map(_text, decision.next_steps))}",
+        "",
+        f"Policy: {_text(policy.id)}.",
     ]
+
+
+def _audit(model: ReportedModel, audit: AuditResult) -> list[str]:
+    lines = [f"| attack | on | AUC ({100 * audit.confidence:g}%) | TPR at 1% FPR |", "|---|---|---|---|"]
+    lines += [_attack(Finding(attack, kind)) for attack in audit.fixed for kind in kinds_of(attack)]
+    lower = model.lower
+    assert lower is not None
+    return [*lines, "", f"Shown: {_text(_sentence(lower.words, capital=False))}"]
+
+
+def _attack(found: Finding) -> str:
+    point = found.tpr(0.01)
+    rate = "not measurable" if point is None or point.tied else f"{point.tpr:.3f}"
+    low, high = found.interval
+    area = f"{found.auc:.3f} ({low:.3f} to {high:.3f})"
+    return f"| {_text(found.name)} | {_text(whom(found.kind))} | {area} | {rate} |"
 
 
 def _sentence(words: str, capital: bool = True) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resperturb.audits import KeptAttack
 from resperturb.report.collect import ReportedModel
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -58,76 +57,17 @@ class Chart:
     numbers: Table | None = None
 
 
-def generalisation_gap(runs: Sequence[ReportedModel]) -> Chart:
-    """Draw training and test accuracy of each run as the two ends of a bar: its length is the gap."""
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [value for run in runs for value in (*_accuracies(run), None)],
-            "y": [y for number in range(len(runs)) for y in (number, number, None)],
-            "line": {"color": "@faint", "width": 3},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-    ]
-    for number, label in enumerate(("test", "training")):
-        values = [_accuracies(run)[number] for run in runs]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers+text",
-                "name": label,
-                "x": rounded(values),
-                "y": list(range(len(runs))),
-                "text": [f"{value:.3f}" for value in values],
-                "textposition": "bottom center" if label == "test" else "top center",
-                "marker": {"color": f"@{number}", "size": 12, "symbol": SYMBOLS[number]},
-                "cliponaxis": False,
-            }
-        )
-    low = min(value for run in runs for value in _accuracies(run))
-    worded = "; ".join(
-        f"{run.name}: training {_accuracies(run)[1]:.3f}, test {_accuracies(run)[0]:.3f}" for run in runs
-    )
-    return Chart(
-        "gap",
-        "The gap between training and test",
-        "A network that does better on its training images than on others has memorised them, which is what "
-        "membership attacks exploit.",
-        f"Training and test accuracy of each run. {worded}.",
-        {
-            "data": data,
-            "layout": {
-                "xaxis": {
-                    "title": {"text": "accuracy"},
-                    "tickformat": "~%",
-                    "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1],
-                    "range": [max(-0.1, low - 0.15), 1.15],
-                },
-                "yaxis": {
-                    "tickvals": list(range(len(runs))),
-                    "ticktext": [shown(short(run.name)) for run in runs],
-                    "range": [len(runs) - 0.5, -0.5],
-                    "zeroline": False,
-                },
-            },
-        },
-        height=9 + 3 * len(runs),
-    )
-
-
 def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the training accuracy over the epochs, and the test accuracy where it was measured."""
     data, rows = [], []
     for number, run in enumerate(runs):
-        history = [] if run.run is None else run.run.metrics()
+        history = run.subject.curves
         rows += [
-            (run.name, str(entry.epoch), *map(_accuracy, (entry.train_accuracy, entry.test_accuracy)))
+            (run.name, str(entry.number), *map(_accuracy, (entry.train_accuracy, entry.test_accuracy)))
             for entry in history
         ]
         for key, label, style in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
-            points = [(entry.epoch, value) for entry in history if (value := getattr(entry, key)) is not None]
+            points = [(entry.number, value) for entry in history if (value := getattr(entry, key)) is not None]
             if points:
                 epochs, values = zip(*points, strict=True)
                 drawn = line(epochs, values, f"{run.name}, {label}", {"color": colour(number), "dash": style})
@@ -149,11 +89,6 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
         },
         numbers=Table(("run", "epoch", "training accuracy", "test accuracy"), tuple(rows)),
     )
-
-
-def attacked(runs: Sequence[ReportedModel]) -> list[tuple[int, ReportedModel, KeptAttack]]:
-    """The runs that were attacked, with their place among all and the attack that found most."""
-    return [(number, run, run.worst) for number, run in enumerate(runs) if run.worst is not None]
 
 
 def line(x: Iterable[float], y: Iterable[float], name: str, style: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +168,3 @@ def interval(ends: Sequence[float], digits: int = 3) -> str:
 
 def _accuracy(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
-
-
-def _accuracies(run: ReportedModel) -> tuple[float, float]:
-    return run.test_accuracy, run.train_accuracy

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
 
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
 from resperturb.bounds.audit_result import GROUP, RECORD, AuditResult
@@ -12,7 +12,7 @@ from resperturb.bounds.metrics import can_be_seen
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
 from resperturb.report.policy import EVIDENCE, Policy
-from resperturb.report.wording import counted
+from resperturb.report.wording import counted, unit_of, whom
 
 Outcome = Literal["met", "failed", "unknown"]
 
@@ -21,7 +21,17 @@ EXIT_CODES: dict[Outcome, int] = {"met": 0, "failed": 1, "unknown": 2}
 
 @dataclass(frozen=True)
 class Check:
-    """One demand of a policy: what came of it, and a sentence that says why."""
+    """One demand of a policy: the outcome, and a sentence that says why.
+
+    Attributes:
+        demand: The demand: ``AUC``.
+        outcome: What came of it.
+        sentence: Why.
+        value: The measured value; None where nothing was measured.
+        interval: The interval that decides: ``failed`` if it lies above the limit, ``met`` if it lies within.
+        limit: The largest value that is permitted, or the least number that is required.
+        title: The demand without a technical term: ``Finding a typical record``.
+    """
 
     demand: str
     outcome: Outcome
@@ -29,18 +39,21 @@ class Check:
     value: float | None = None
     interval: Interval | None = None
     limit: float | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True)
 class Decision:
     """Whether a policy is met, demand by demand.
 
-    ``tried`` says what the audit did, ``false_failure_rate`` how many of the models that show nothing would fail.
+    ``tried`` says what the audit did, ``false_failure_rate`` how many of the models that show nothing would fail, and
+    ``evidence`` how many of each kind of evidence there were.
     """
 
     checks: tuple[Check, ...]
     tried: str
     false_failure_rate: float
+    evidence: dict[str, int] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:
@@ -50,22 +63,13 @@ class Decision:
 
     @property
     def exit_code(self) -> int:
-        """0 if the policy is met, 1 if it is not, 2 if it cannot be known."""
+        """0 if the policy is met, 1 if it is not, 2 if that cannot be known."""
         return EXIT_CODES[self.outcome]
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The sentences that decided: of what failed, or else of what cannot be known, or else of all."""
         return tuple(check.sentence for check in self.checks if check.outcome == self.outcome)
-
-    @property
-    def words(self) -> str:
-        """The decision in a sentence."""
-        return {
-            "met": f"The policy is met by what was tried: {self.tried}. A stronger attack may still find more.",
-            "failed": f"The policy is not met. Tried: {self.tried}.",
-            "unknown": f"Whether the policy is met cannot be known. Tried: {self.tried}.",
-        }[self.outcome]
 
 
 @dataclass(frozen=True)
@@ -86,20 +90,17 @@ class _Metric:
     def value(self) -> float:
         return self._found.estimate.value
 
-    @property
-    def interval(self) -> Interval:
-        """The interval that the audit prints."""
-        found = self._found
-        return found.interval if isinstance(found, TruePositiveRate) else found.auc_interval
+    def low(self, level: float) -> float:
+        """The limit below which the true value lies with a probability of at most ``level``.
 
-    @property
-    def p_value(self) -> float:
-        """How often a model that shows nothing is attacked as well."""
-        return self._found.p_value
+        It is chance at most where a test at that level does not rule out chance.
+        """
+        low = self._found.estimate.interval(1 - 2 * level).low
+        return low if self._found.p_value < level else min(low, 0.5 if self.fpr is None else self.fpr)
 
-    def at(self, level: float) -> Interval:
-        """The interval beyond either end of which the true value lies with a probability of at most ``level``."""
-        return self._found.estimate.interval(1 - 2 * level)
+    def high(self, confidence: float) -> float:
+        """The upper end of the interval of this attack alone."""
+        return self._found.estimate.interval(confidence).high
 
 
 def decide(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Decision:
@@ -128,17 +129,18 @@ def decide(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> D
         missing = Check("audit", "unknown", "It was not audited: run “resperturb audit” first.")
         return Decision((missing, *_proven(None, guarantee, policy)), "nothing", 0.0)
     measured = list(_wanted(audit, policy))
-    counted = sum(len(found) for _, _, found in measured)
-    level = policy.error_rate / max(counted, 1)
+    looked_at = sum(len(one.found) for one in measured)
+    level = policy.error_rate / max(looked_at, 1)
+    evidence = _evidence(audit)
     checks = [
-        *_evidence(audit, policy),
-        *(_measured(demand, limit, found, level, policy) for demand, limit, found in measured),
+        *_lacking(evidence, policy),
+        *(_measured(one, level, audit.confidence, policy) for one in measured),
         *_shown(audit, policy),
         *_proven(audit, guarantee, policy),
     ]
     by_bound = limits.epsilon_shown is not None or limits.epsilon_proven is not None
-    rate = (policy.error_rate if counted else 0.0) + (1 - audit.confidence if by_bound else 0.0)
-    return Decision(tuple(checks), tried(audit), rate)
+    rate = (policy.error_rate if looked_at else 0.0) + (1 - audit.confidence if by_bound else 0.0)
+    return Decision(tuple(checks), tried(audit), rate, evidence)
 
 
 def tried(audit: AuditResult) -> str:
@@ -152,17 +154,19 @@ def tried(audit: AuditResult) -> str:
     return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
 
 
-def _evidence(audit: AuditResult, policy: Policy) -> Iterator[Check]:
-    least = policy.evidence
+def _evidence(audit: AuditResult) -> dict[str, int]:
     records = audit.candidates.get(RECORD, 0)
-    found = {
+    return {
         "shadows": audit.shadows.count,
         "records": records,
         "canaries": sum(audit.candidates.values()) - records,
         "fixed_attacks": len(audit.fixed),
     }
-    for name, has in found.items():
-        wanted = getattr(least, name)
+
+
+def _lacking(evidence: dict[str, int], policy: Policy) -> Iterator[Check]:
+    for name, has in evidence.items():
+        wanted = getattr(policy.evidence, name)
         if has < wanted:
             what = EVIDENCE[name]
             asked = f"the policy asks for {counted(wanted, what)}"
@@ -170,25 +174,45 @@ def _evidence(audit: AuditResult, policy: Policy) -> Iterator[Check]:
             yield Check(what, "unknown", said, float(has), None, float(wanted))
 
 
-def _wanted(audit: AuditResult, policy: Policy) -> Iterator[tuple[str, float, list[_Metric]]]:
+@dataclass(frozen=True)
+class _Limited:
+    """What a limit is about: everything that was found of it, or why nothing was."""
+
+    demand: str
+    title: str
+    limit: float
+    found: list[_Metric]
+    missing: str
+
+
+def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
     limits = policy.limits
     every = [
         _Metric(attack.full_name, kind, metrics) for attack in audit.fixed for kind, metrics in attack.metrics.items()
     ]
-    own = [found for found in every if found.kind == RECORD or found.kind.startswith(GROUP)]
-    if limits.auc is not None:
-        yield "AUC", limits.auc, own
-    for fpr, limit in ((0.01, limits.tpr_at_1_percent_fpr), (0.001, limits.tpr_at_0_1_percent_fpr)):
-        if limit is not None:
-            yield f"TPR at {100 * fpr:g}% FPR", limit, _rates(own, fpr)
-    if limits.canary_auc is not None:
-        yield "AUC on canaries", limits.canary_auc, [found for found in every if found not in own]
+    groups = [found for found in every if found.kind.startswith(GROUP)]
+    records = [found for found in every if found.kind == RECORD]
+    canaries = [found for found in every if found not in groups and found not in records]
+    unit = unit_of(audit, GROUP)
+    of = ((groups, f" per {unit}", unit), (records, "", RECORD)) if groups else ((records, "", RECORD),)
+    for found, per, one in of:
+        if limits.auc is not None:
+            missing = "no attack was on records"
+            yield _Limited(f"AUC{per}", f"Finding a typical {one}", limits.auc, found, missing)
+        for fpr, limit in ((0.01, limits.tpr_at_1_percent_fpr), (0.001, limits.tpr_at_0_1_percent_fpr)):
+            if limit is not None:
+                title = f"{whom(one).capitalize()} found at {100 * fpr:g}% false alarms"
+                missing = "there were too few non-members for so low a rate, or scores tie"
+                yield _Limited(f"TPR at {100 * fpr:g}% FPR{per}", title, limit, _rates(found, fpr), missing)
     if limits.most_exposed_auc is not None:
-        most = audit.exposed
-        exposed = []
+        most, exposed = audit.exposed, []
         if most is not None and most.metrics is not None:
             exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics))
-        yield "AUC on the most exposed", limits.most_exposed_auc, exposed
+        title = f"Finding the {most.count if exposed and most else ''} most exposed records".replace("  ", " ")
+        missing = "only shadow models can identify them, and there were none"
+        yield _Limited("AUC on the most exposed", title, limits.most_exposed_auc, exposed, missing)
+    if limits.canary_auc is not None:
+        yield _Limited("AUC on canaries", "Finding canaries", limits.canary_auc, canaries, "there were no canaries")
 
 
 def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
@@ -204,68 +228,57 @@ def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
     return found
 
 
-def _measured(demand: str, limit: float, found: Sequence[_Metric], level: float, policy: Policy) -> Check:
+def _measured(limited: _Limited, level: float, confidence: float, policy: Policy) -> Check:
+    """Compare a limit with the interval of what the strongest attack would find among many candidates.
+
+    Its lower end is the largest lower limit at ``level``, its upper end the largest upper limit of any attack, which
+    needs no correction: a model passes only if every attack's does.
+    """
+    demand, limit, found = limited.demand, limited.limit, limited.found
     if not found:
-        why = {
-            "AUC": "no attack asked about records",
-            "AUC on canaries": "there were no canaries",
-            "AUC on the most exposed": "only shadow models can tell who they are, and there were none",
-        }.get(demand, "there were too few non-members for so low a rate, or scores tie")
-        return Check(demand, "unknown", f"{demand}: not measured, for {why}.", limit=limit)
+        said = f"{demand}: not measured, for {limited.missing}."
+        return Check(demand, "unknown", said, limit=limit, title=limited.title)
     strongest = max(found, key=lambda one: one.value)
-    exceeding = [one for one in found if one.p_value < level and one.at(level).low > limit]
-    if exceeding:
-        worst = max(exceeding, key=lambda one: one.at(level).low)
-        said = f"{_said(demand, worst, worst.at(level))}, shown to be above the limit of {limit:g}."
-        return Check(demand, "failed", said, worst.value, worst.at(level), limit)
-    if policy.pass_by == "upper limit":
-        doubtful = max(found, key=lambda one: one.interval.high)
-        if doubtful.interval.high > limit:
-            said = f"{_said(demand, doubtful)}, which does not tell whether it is above the limit of {limit:g}."
-            return Check(demand, "unknown", said, doubtful.value, doubtful.interval, limit)
-    elif strongest.value > limit:
-        said = f"{_said(demand, strongest)}, above the limit of {limit:g}, but no further than chance explains."
-        return Check(demand, "unknown", said, strongest.value, strongest.interval, limit)
-    said = f"{_said(demand, strongest)}, within the limit of {limit:g}."
-    return Check(demand, "met", said, strongest.value, strongest.interval, limit)
-
-
-def _said(demand: str, found: _Metric, interval: Interval | None = None) -> str:
-    low, high = interval or found.interval
-    on = "" if found.kind == RECORD or demand != "AUC" else f" on {found.kind}s" if found.kind == GROUP else ""
-    return f"{demand}{on}: {found.value:.3f} ({low:.3f} to {high:.3f}) by {found.attack}"
+    value, low = strongest.value, max(one.low(level) for one in found)
+    interval = Interval(low, max(value, *(one.high(confidence) for one in found)))
+    most = value if policy.pass_by == "estimate" else interval.high
+    outcome: Outcome = "failed" if low > limit else "met" if most <= limit else "unknown"
+    which = {
+        "failed": f"above the limit of {limit:g}",
+        "met": f"within the limit of {limit:g}",
+        "unknown": f"which does not tell whether it is above the limit of {limit:g}",
+    }[outcome]
+    said = f"{demand}: {value:.3f} ({low:.3f} to {interval.high:.3f}) by {strongest.attack}, {which}."
+    return Check(demand, outcome, said, value, interval, limit, limited.title)
 
 
 def _shown(audit: AuditResult, policy: Policy) -> Iterator[Check]:
     limit, lower = policy.limits.epsilon_shown, audit.epsilon_lower
     if limit is None:
         return
-    demand = "epsilon shown"
+    demand, title = "epsilon shown", "Epsilon shown by attacks"
     if lower.unmet:
-        yield Check(demand, "unknown", f"Epsilon shown: {lower.words}", limit=limit)
-    elif lower.epsilon > limit:
-        said = f"Epsilon shown: {lower.words}, above the limit of {limit:g}."
-        yield Check(demand, "failed", said, lower.epsilon, None, limit)
-    else:
-        said = f"Epsilon shown: {lower.words}, within the limit of {limit:g}."
-        yield Check(demand, "met", said, lower.epsilon, None, limit)
+        yield Check(demand, "unknown", f"Epsilon shown: {lower.words}", limit=limit, title=title)
+        return
+    outcome: Outcome = "failed" if lower.epsilon > limit else "met"
+    said = f"Epsilon shown: {lower.words}, {'above' if outcome == 'failed' else 'within'} the limit of {limit:g}."
+    yield Check(demand, outcome, said, lower.epsilon, None, limit, title)
 
 
 def _proven(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Iterator[Check]:
     limit, delta = policy.limits.epsilon_proven, policy.limits.delta_proven
     if limit is None:
         return
-    demand, epsilon = "epsilon proven", guarantee.claimed_epsilon
-    value = epsilon if epsilon < math.inf else None
+    epsilon = guarantee.claimed_epsilon
+    words, outcome = guarantee.words.rstrip("."), "failed"
     if audit is not None and audit.verdict == "refuted":
-        said = "Epsilon proven: refuted, for an attack showed more than was proven possible."
-        yield Check(demand, "failed", said, value, None, limit)
+        said = "refuted, for an attack showed more than was proven possible"
     elif epsilon > limit:
-        said = f"Epsilon proven: {guarantee.words.rstrip('.')}; the policy asks for {number(limit)} or less."
-        yield Check(demand, "failed", said, value, None, limit)
+        said = f"{words}; the policy asks for {number(limit)} or less"
     elif guarantee.delta > delta:
-        said = f"Epsilon proven: {guarantee.words}; the policy asks for a delta of {delta:g} or less."
-        yield Check(demand, "unknown", said, value, None, limit)
+        said, outcome = f"{words}; the policy asks for a delta of {delta:g} or less", "unknown"
     else:
-        said = f"Epsilon proven: {guarantee.words}, within the limit of {number(limit)}, if its assumptions hold."
-        yield Check(demand, "met", said, value, None, limit)
+        said, outcome = f"{words}, within the limit of {number(limit)}, if its assumptions hold", "met"
+    value = epsilon if epsilon < math.inf else None
+    sentence, title = f"Epsilon proven: {said}.", "Epsilon proven"
+    yield Check("epsilon proven", cast(Outcome, outcome), sentence, value, None, limit, title)

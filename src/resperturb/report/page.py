@@ -4,27 +4,51 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from resperturb.bounds.audit_result import RECORD
 from resperturb.errors import UsageError
 from resperturb.files import write_bytes
 from resperturb.report import charts, leak_charts, score_charts, wording
 from resperturb.report.bounds_chart import bounds
-from resperturb.report.collect import ReportedModel
-from resperturb.report.decision import RESIDUAL, decision_of
-from resperturb.report.exposed import exposed_records
-from resperturb.report.facts import facts_table
+from resperturb.report.collect import ReportedModel, kinds_of
+from resperturb.report.decision import RESIDUAL, decision_of, worst_first
 from resperturb.report.policy import Policy, default_policy
 from resperturb.report.section import sections_of
+
+TITLE = "What these models leak"
+MOST_RECORDS = 12
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A member that the strongest attack names first: its picture, and how many non-members score as high."""
+
+    source: str
+    alt: str
+    words: str
+
+
+@dataclass(frozen=True)
+class FactRow:
+    """A setting, its value for every model, and whether these differ."""
+
+    label: str
+    values: tuple[str, ...]
+    differs: bool
 
 
 def write_report(
     path: Path,
     runs: Sequence[ReportedModel],
-    title: str,
+    title: str | None = None,
     show_records: bool = False,
     policy: Policy | None = None,
     for_reviewers: bool = False,
@@ -33,20 +57,20 @@ def write_report(
 
     Args:
         path: The page.
-        runs: Whom it is about.
-        title: Of the page.
+        runs: The models.
+        title: Title of the page; the model's name if None and there is one.
         show_records: Show pictures of private records.
-        policy: To decide by on the first page; the default policy if None.
+        policy: The policy of the first page; the default policy if None.
         for_reviewers: Also name data, seeds and the whole configuration, which may help an attacker.
     """
     if not runs:
-        raise UsageError("a report needs at least one finished run.")
+        raise UsageError("a report needs at least one finished run or audit.")
     write_bytes(path, render(runs, title, show_records, policy, for_reviewers).encode())
 
 
 def render(
     runs: Sequence[ReportedModel],
-    title: str,
+    title: str | None = None,
     show_records: bool = False,
     policy: Policy | None = None,
     for_reviewers: bool = False,
@@ -67,12 +91,8 @@ def render(
         "leak": _present(
             leak_charts.leak_against_accuracy(runs),
             score_charts.roc(runs),
-            score_charts.low_false_positives(runs),
             score_charts.score_distributions(runs),
-            score_charts.precision_and_recall(runs),
             leak_charts.leakage_over_queries(runs),
-            leak_charts.leakage_over_gamma(runs),
-            leak_charts.leakage_by_kind(runs),
         ),
         "proven": _present(bounds(runs)),
     }
@@ -84,32 +104,67 @@ def render(
     ]
     script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
     plotly = (files("resperturb.report") / "vendor" / "plotly-basic.min.js").read_text()
+    wanted = policy or default_policy()
+    decisions = worst_first([decision_of(run, wanted) for run in runs])
     return environment.get_template("report.html").render(
-        title=title,
+        title=title or (f"Membership privacy of {runs[0].name}" if len(runs) == 1 else TITLE),
         headline=wording.headline(runs),
-        decisions=[decision_of(run, policy or default_policy()) for run in runs],
-        policy=policy or default_policy(),
+        plainly=wording.plainly(runs[0]),
+        decisions=decisions,
+        policy=wanted,
         residual=RESIDUAL,
         own_policy=policy is not None,
-        for_reviewers=for_reviewers,
-        findings=[wording.finding(run) for run in runs] if len(runs) > 1 and any(r.attacks for r in runs) else [],
+        findings=[wording.finding(run) for run in runs] if len(runs) > 1 else [],
         alarms=[said for run in runs if (said := wording.refutation(run))],
         unequal=wording.unequal(runs),
         grouped=any(run.audit is not None and run.audit.groups for run in runs),
         caveat=wording.CAVEAT,
         whom=wording.whom,
         counted=wording.counted,
+        kinds_of=kinds_of,
         runs=runs,
         charts=drawn,
         sections=sections,
         figures=[_data(chart) for chart in figures],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
         facts=facts_table(runs, for_reviewers),
+        raw=[(run.name, run.subject.raw) for run in runs if for_reviewers and run.subject.raw],
         plotly=plotly,
         script=script,
         script_sources=" ".join(_source(code) for code in (plotly, script)),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=version("resperturb"),
     )
+
+
+def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> list[FactRow]:
+    """Set the settings of the models side by side; a setting that no model has is left out."""
+    columns = [{fact.label: fact for fact in run.subject.facts} for run in runs if run.subject.facts]
+    rows = []
+    for label, first in columns[0].items() if columns else ():
+        values = tuple(column[label].value if label in column else "" for column in columns)
+        if any(values) and (for_reviewers or not first.reviewers_only):
+            rows.append(FactRow(label, values, first.compared and len(set(values)) > 1))
+    return rows
+
+
+def exposed_records(run: ReportedModel) -> list[Shown]:
+    """Find the members that the strongest attack on records names first, with their pictures: private data."""
+    attack = next((attack for attack in run.scored if attack.candidates == RECORD), None)
+    if attack is None:
+        return []
+    members, nonmembers = attack.scores.members, attack.scores.nonmembers
+    first = np.argsort(-members, kind="stable")[:MOST_RECORDS]
+    shown = []
+    for place, picture in zip(first, run.subject.pictures(first, members.size), strict=False):
+        above = int(np.sum(nonmembers >= members[place]))
+        ahead = f"{above} of {nonmembers.size} nonmembers score as high"
+        if not above:
+            ahead = f"ahead of all {nonmembers.size} nonmembers"
+        source = "data:image/png;base64," + base64.b64encode(picture.png).decode()
+        alt = f"Training image {picture.place}, class {picture.label}"
+        shown.append(Shown(source, alt, f"image {picture.place}, “{picture.label}”: {ahead}"))
+    return shown
 
 
 def script_json(value: Any) -> Any:

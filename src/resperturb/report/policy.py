@@ -1,5 +1,6 @@
 """What a user permits a model to show: thresholds, and the least evidence, read from a YAML file."""
 
+import hashlib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -64,9 +65,24 @@ class Policy(_Part):
     """
 
     limits: Limits
+    name: str = "unnamed"
     evidence: RequiredEvidence = RequiredEvidence()
     error_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     pass_by: Literal["upper limit", "estimate"] = "upper limit"
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of everything that the policy asks, whatever its name."""
+        return hashlib.sha256(self.model_dump_json(exclude={"name"}).encode()).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """Name and digest in a few words.
+
+        >>> Policy(limits=Limits(auc=0.6), name="mine").id
+        'mine (sha b4f978fc)'
+        """
+        return f"{self.name} (sha {self.digest[:8]})"
 
     @property
     def words(self) -> str:
@@ -94,7 +110,7 @@ def default_policy() -> Policy:
     >>> default_policy().limits.auc
     0.6
     """
-    return _parsed(parse_yaml(default_text(), "the default policy"), "the default policy")
+    return _parsed(parse_yaml(default_text(), "the default policy"), "the default policy", "default")
 
 
 def read_policy(path: Path) -> Policy:
@@ -103,7 +119,7 @@ def read_policy(path: Path) -> Policy:
     Raises:
         UsageError: It cannot be read, is no YAML, or asks for something that is not known.
     """
-    return _parsed(read_yaml(path), str(path))
+    return _parsed(read_yaml(path), str(path), path.stem)
 
 
 def _wrong(kind: str, message: str) -> str:
@@ -111,9 +127,10 @@ def _wrong(kind: str, message: str) -> str:
     return "there is no such key" if kind == "extra_forbidden" else message
 
 
-def _parsed(content: Any, where: str) -> Policy:
+def _parsed(content: Any, where: str, name: str) -> Policy:
     try:
         policy = Policy.model_validate(content)
+        policy = policy if "name" in policy.model_fields_set else policy.model_copy(update={"name": name})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"

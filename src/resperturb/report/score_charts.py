@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from resperturb.attacks.signals import logit_of_log
-from resperturb.audits import KeptAttack
 from resperturb.bounds.attack_metrics import TruePositiveRate, attack_metrics
-from resperturb.bounds.metrics import roc_curve, roc_points
+from resperturb.bounds.metrics import roc_points
 from resperturb.report import charts
-from resperturb.report.charts import Chart, Option, Table, Toggle, attacked, colour, interval, rounded, shown
+from resperturb.report.charts import Chart, Option, Table, Toggle, colour, interval, rounded
 from resperturb.report.collect import ReportedModel
+from resperturb.report.scored import ScoredAttack
+from resperturb.report.wording import whom
 
 # More curves than this are neither legible nor small.
 MOST_CURVES = 40
@@ -23,32 +23,32 @@ BINS = 40
 TICKS = (1e-6, 1e-4, 0.01, 0.1, 0.5, 0.9, 0.99, 0.9999, 0.999999)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND_RATES = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-TABLE_RATES = (0.01, 0.05, 0.1, 0.2, 0.5)
-LOW_RATES = ((0.0, "0%"), (0.001, "0.1%"), (0.01, "1%"), (0.1, "10%"))
+TABLE_RATES = (0.001, 0.01, 0.1)
 
 
 def roc(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the ROC curve of the strongest attack on each run with its interval, and of all attacks if asked."""
-    found = attacked(runs)
+    found = _scored(runs)
     if not found:
         return None
     data = [_band(number, attack) for number, _, attack in found]
     data += [_curve(number, attack, run.name, {"color": colour(number)}) for number, run, attack in found]
-    data.append(charts.line([1e-4, 1], [1e-4, 1], "coin toss", charts.DOTTED))
+    data.append(charts.line([1e-4, 1], [1e-4, 1], "guessing", charts.DOTTED))
     toggles = [Toggle("axes", (Option("linear", layout=_axes("linear")), Option("logarithmic", layout=_axes("log"))))]
-    others = [(number, run, attack) for number, run, _ in found for attack in run.attacks[1:]]
+    others = [(number, run, attack) for number, run, _ in found for attack in run.scored[1:]]
     if 0 < len(others) <= MOST_CURVES:
         strongest = [True] * len(data) + [False] * len(others)
         for number, run, attack in others:
             curve = _curve(number, attack, f"{run.name}, {attack.name}", {"color": colour(number, 60), "width": 1})
             data.append(curve | {"showlegend": False, "visible": False})
         toggles.append(Toggle("attacks", (Option("strongest", strongest), Option("all", [True] * len(data)))))
-    worded = "; ".join(f"{run.name}, {attack.name}: AUC {attack.auc:.3f}" for _, run, attack in found)
+    worded = "; ".join(f"{run.name}, {attack.name}: AUC {attack.result.auc:.3f}" for _, run, attack in found)
+    kinds = " and ".join(sorted({whom(attack.candidates) for _, _, attack in found}))
     return Chart(
         "roc",
         "ROC curves",
-        "True over false positive rate, with exact 95% intervals at each threshold. Logarithmic axes show the "
-        "confident end, where false positives are rare: that is where a leak hurts.",
+        f"True over false positive rate on {kinds}, with exact 95% intervals at each threshold. Logarithmic axes "
+        "show the confident end, where false positives are rare: that is where a leak hurts.",
         f"ROC curves of the strongest attack on each run. {worded}.",
         {"data": data, "layout": _axes("linear")},
         tuple(toggles),
@@ -57,15 +57,15 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
     )
 
 
-def _rates_table(found: Sequence[tuple[int, ReportedModel, KeptAttack]]) -> Table:
+def _rates_table(found: Sequence[tuple[int, ReportedModel, ScoredAttack]]) -> Table:
     """The curves of all attacks at a few false positive rates, and the intervals of the strongest."""
-    headings = ("run", "attack", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES))
+    headings = ("model", "attack", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES))
     rows = []
     for _, run, _ in found:
-        for attack in run.attacks:
+        for attack in run.scored:
             scores = attack.scores
             metrics = attack_metrics(scores.members, scores.nonmembers, rates=TABLE_RATES)
-            cells = (_cell(metrics.at_fpr(rate), attack is run.worst) for rate in TABLE_RATES)
+            cells = (_cell(metrics.at_fpr(rate), attack is run.scored[0]) for rate in TABLE_RATES)
             rows.append((run.name, attack.name, *cells))
     return Table(headings, tuple(rows))
 
@@ -76,60 +76,9 @@ def _cell(point: TruePositiveRate | None, with_interval: bool) -> str:
     return f"{point.tpr:.3f}" + (f" ({interval(point.interval)})" if with_interval else "")
 
 
-def low_false_positives(runs: Sequence[ReportedModel]) -> Chart | None:
-    """Draw the true positive rates at low false positive rates."""
-    data, worded, rows = [], [], []
-    for number, run, _ in attacked(runs):
-        best = [
-            (label, attack, point)
-            for fpr, label in LOW_RATES
-            if (attack := run.most_found(fpr)) is not None and (point := attack.tpr(fpr)) is not None
-            if not point.tied
-        ]
-        points = [point for _, _, point in best]
-        rates = [point.tpr for point in points]
-        labels = [label for label, _, _ in best]
-        rows += [
-            (run.name, label, attack.name, f"{point.tpr:.3f}", interval(point.interval))
-            for label, attack, point in best
-        ]
-        data.append(
-            {
-                "type": "bar",
-                "name": shown(run.name),
-                "x": labels,
-                "y": rounded(rates),
-                "hovertext": [shown(attack.name) for _, attack, _ in best],
-                "error_y": charts.bars(rates, [point.interval for point in points], "@ink"),
-                "marker": {"color": colour(number)},
-            }
-        )
-        said = (f"{rate:.1%} at {label} FPR" for rate, label in zip(rates, labels, strict=True))
-        worded.append(f"{run.name}: {', '.join(said)}")
-    if not rows:
-        return None
-    return Chart(
-        "low-fpr",
-        "True positive rate at low false positive rates",
-        "The true positive rate of the best attack at each false positive rate, with exact 95% intervals at its "
-        "threshold. Which attack is best was seen in hindsight, which flatters the attacks a little. Rates too "
-        "small for the number of non-members, and those where scores tie, are left out.",
-        "True positive rates at low false positive rates. " + "; ".join(worded) + ".",
-        {
-            "data": data,
-            "layout": {
-                "barmode": "group",
-                "xaxis": {"title": {"text": "false positive rate, at most"}, "type": "category"},
-                "yaxis": {"title": {"text": "true positive rate"}, "tickformat": "~%", "rangemode": "tozero"},
-            },
-        },
-        numbers=Table(("run", "FPR, at most", "best attack", "TPR", "95%"), tuple(rows)),
-    )
-
-
 def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the scores that the strongest attack gives to members and to non-members."""
-    found = [(run, _scaled(attack)) for _, run, attack in attacked(runs)]
+    found = [(run, _scaled(attack)) for _, run, attack in _scored(runs)]
     data: list[dict[str, Any]] = []
     rows = []
     for run, scaled in found:
@@ -150,7 +99,7 @@ def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
         "scores",
         "What the attack sees",
         "Scores of the strongest attack on each run; probabilities are on a logit scale. Where the two shapes "
-        "coincide it cannot tell members from non-members. The outermost steps hold everything beyond them.",
+        "coincide it cannot distinguish members from non-members. The outermost steps hold everything beyond them.",
         f"Distributions of the attack's scores of members and of non-members, with medians {'; '.join(medians)}.",
         {
             "data": _first_run_only(data),
@@ -160,46 +109,21 @@ def score_distributions(runs: Sequence[ReportedModel]) -> Chart | None:
             },
         },
         _run_toggle(found, "score"),
-        numbers=Table(("run", "scores of", *(f"{100 * share:g}% below" for share in QUANTILES)), tuple(rows)),
+        numbers=Table(("model", "scores of", *(f"{100 * share:g}% below" for share in QUANTILES)), tuple(rows)),
     )
 
 
-def precision_and_recall(runs: Sequence[ReportedModel]) -> Chart | None:
-    """Draw precision and recall of the strongest attack on each run over its thresholds."""
-    found = [(run, _scaled(attack)) for _, run, attack in attacked(runs)]
-    data: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
-    for run, scaled in found:
-        thresholds, precision, recall = _over_thresholds(scaled)
-        for number, (label, values) in enumerate((("precision", precision), ("recall", recall))):
-            data.append(charts.line(thresholds, values, label, _style(number) | {"shape": "vh"}))
-        for place in (
-            np.unique(np.linspace(0, len(thresholds) - 1, 10).round().astype(int)) if len(thresholds) else ()
-        ):
-            cells = (f"{value:.3f}" for value in (precision[place], recall[place]))
-            rows.append((run.name, scaled.words(thresholds[place]), *cells))
-    if not data:
-        return None
-    return Chart(
-        "precision",
-        "Precision and recall over thresholds",
-        "If everybody with at least this score is called a member: the share of those named that are members "
-        "(precision, for as many members as non-members) and the share of members that are named (recall). A "
-        "precision of 50% is guessing.",
-        f"Precision and recall of the strongest attack on {', '.join(run.name for run, _ in found)}.",
-        {
-            "data": _first_run_only(data),
-            "layout": {
-                "xaxis": found[0][1].axis("threshold on the score"),
-                "yaxis": {"tickformat": "~%", "range": [0, 1.02]},
-            },
-        },
-        _run_toggle(found, "threshold on the score"),
-        numbers=Table(("run", "threshold", "precision", "recall"), tuple(rows)),
-    )
+def _scored(runs: Sequence[ReportedModel]) -> list[tuple[int, ReportedModel, ScoredAttack]]:
+    """The models whose scores are kept, with their place among all and the strongest attack."""
+    return [(number, run, run.scored[0]) for number, run in enumerate(runs) if run.scored]
 
 
-def _band(number: int, attack: KeptAttack) -> dict[str, Any]:
+def _logit_of_log(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logit of probabilities that are given by their logarithms."""
+    return np.asarray(scores - np.log(np.maximum(-np.expm1(scores), 1e-300)))
+
+
+def _band(number: int, attack: ScoredAttack) -> dict[str, Any]:
     """The interval of the true positive rate at each false positive rate that a threshold has."""
     found = attack_metrics(attack.scores.members, attack.scores.nonmembers, rates=BAND_RATES).tpr_at_fpr
     points = [point for point in found if not point.tied]
@@ -218,7 +142,7 @@ def _band(number: int, attack: KeptAttack) -> dict[str, Any]:
     }
 
 
-def _curve(number: int, attack: KeptAttack, name: str, style: dict[str, Any]) -> dict[str, Any]:
+def _curve(number: int, attack: ScoredAttack, name: str, style: dict[str, Any]) -> dict[str, Any]:
     fpr, tpr = roc_points(attack.scores.members, attack.scores.nonmembers, most=200)
     return charts.line(_drawable(fpr), _drawable(tpr), name, {**style, "dash": charts.dash(number)})
 
@@ -280,26 +204,15 @@ class _Scaled:
         return f"{100 - rest:.12g}%" if rest < 1 else f"{100 * expit(score):.3g}%"
 
 
-def _scaled(attack: KeptAttack) -> _Scaled:
+def _scaled(attack: ScoredAttack) -> _Scaled:
     """Put probabilities and log-probabilities, most of which lie at one end, on a logit scale; leave other scores."""
     scores = attack.scores
     both = np.concatenate([scores.members, scores.nonmembers])
     if both.min() > 0 and both.max() < 1:
         return _Scaled(logit(scores.members), logit(scores.nonmembers), True)
     if np.isfinite(both).all() and both.min() < 0 and both.max() <= 0:
-        return _Scaled(logit_of_log(scores.members), logit_of_log(scores.nonmembers), True)
+        return _Scaled(_logit_of_log(scores.members), _logit_of_log(scores.nonmembers), True)
     return _Scaled(scores.members, scores.nonmembers, False)
-
-
-def _over_thresholds(scaled: _Scaled) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Thresholds, at most 200 of them, with the precision and the recall at each."""
-    curve = roc_curve(scaled.members, scaled.nonmembers)
-    edges = scaled.edges
-    inside = np.flatnonzero((curve.thresholds >= edges[0]) & (curve.thresholds <= edges[-1]))
-    chosen = inside[np.unique(np.linspace(0, len(inside) - 1, 200).round().astype(int))] if len(inside) else inside
-    recall = curve.tpr[chosen]
-    # As if a member and a non-member were equally likely, whatever their numbers are here.
-    return curve.thresholds[chosen], recall / (recall + curve.fpr[chosen]), recall
 
 
 def _style(number: int) -> dict[str, Any]:

@@ -1,74 +1,107 @@
 """What was found, in sentences that say no more than was shown."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from resperturb.bounds.audit_result import RECORD
+from resperturb.bounds.audit_result import CANARIES, GROUP, RECORD, AuditResult
 from resperturb.bounds.result import LowerBound
 from resperturb.privacy.guarantee import percent
-from resperturb.report.collect import ReportedModel
+
+if TYPE_CHECKING:
+    from resperturb.report.collect import Finding, ReportedModel
 
 # More names than this make a headline unreadable.
 NAMED = 3
-CAVEAT = "An attack that finds a leak shows it; one that finds none proves nothing, for a stronger one may exist."
+CAVEAT = "An attack that finds a leak shows it. An attack that finds none proves nothing: a stronger one may exist."
 
 
-def headline(runs: Sequence[ReportedModel]) -> str:
+def headline(runs: "Sequence[ReportedModel]") -> str:
     """Say in one sentence what the attacks found."""
-    attacked = [run for run in runs if run.attacks]
-    if not attacked:
-        return "No attack was run on these models, so nothing can be said about what they leak."
+    audited = [run for run in runs if run.strongest is not None]
+    if not audited:
+        return "No model was audited, so nothing is known about what they leak."
     if len(runs) == 1:
         return finding(runs[0])
-    leaking = [run for run in attacked if run.leaks]
+    leaking = [run for run in audited if run.leaks]
     if not leaking:
-        return f"None of {counted(len(attacked), 'attacked model')} was seen to leak, by the attacks that were tried."
-    seen = f"A leak was seen in {_which(leaking, attacked)}"
-    least = _least_exposed(attacked)
-    best = max(attacked, key=lambda run: run.test_accuracy)
-    if least is None or unequal(runs):
-        return f"{seen}; the most accurate is {_placed(best)}."
-    if least is best:
-        return f"{seen}; {_placed(best)} is the most accurate, and the attacks found least in it."
-    return f"{seen}; the attacks found least in {_placed(least)}; the most accurate is {_placed(best)}."
+        return f"None of {counted(len(audited), 'audited model')} was seen to leak, by the attacks that were tried."
+    least = None if unequal(runs) else _least_exposed(audited)
+    seen = f"A leak was seen in {_which(leaking, audited)}"
+    if least is None:
+        return f"{seen}. The models are not ranked: they were not attacked alike, or their intervals overlap."
+    return f"{seen}. The attacks found least in {_placed(least)}."
 
 
-def _which(leaking: Sequence[ReportedModel], attacked: Sequence[ReportedModel]) -> str:
+def _which(leaking: "Sequence[ReportedModel]", audited: "Sequence[ReportedModel]") -> str:
     """How many of the models leak, and which where that is not all of them and they are few."""
-    of = counted(len(attacked), "attacked model")
-    if len(leaking) == len(attacked) > 1:
-        return "both attacked models" if len(attacked) == 2 else f"all {of}"
+    of = counted(len(audited), "audited model")
+    if len(leaking) == len(audited) > 1:
+        return "both audited models" if len(audited) == 2 else f"all {of}"
     names = ", ".join(f"“{run.name}”" for run in leaking)
     return f"{len(leaking)} of {of}" + (f" ({names})" if len(leaking) <= NAMED else "")
 
 
-def _least_exposed(attacked: Sequence[ReportedModel]) -> ReportedModel | None:
-    """The run whose interval lies below those of all others; None where chance may have made the order.
+def _least_exposed(audited: "Sequence[ReportedModel]") -> "ReportedModel | None":
+    """The model whose interval lies below those of all others; None where chance may have made the order.
 
-    An AUC below one half is no merit: an attack that is worse than a coin says nothing of the model.
+    An AUC below one half is no merit: an attack that is worse than guessing says nothing of the model.
     """
-    found = [(run, [max(0.5, end) for end in run.attacks[0].interval]) for run in attacked]
+    found = [(run, [max(0.5, end) for end in run.strongest.interval]) for run in audited if run.strongest]
     least, (_, high) = min(found, key=lambda one: one[1][1])
     return least if all(run is least or low > high for run, (low, _) in found) else None
 
 
-def finding(run: ReportedModel) -> str:
-    """Say in one sentence what the strongest attack on a run found."""
-    attack, accuracy = run.worst, run.test_accuracy
-    if attack is None:
-        return f"“{run.name}” was not attacked, so nothing can be said about what it leaks."
-    low, high = attack.interval
-    tried = (
-        "the only attack that was tried" if len(run.attacks) == 1 else f"the strongest of {len(run.attacks)} attacks"
-    )
+def finding(run: "ReportedModel") -> str:
+    """Say in one sentence what the strongest attack on a model found."""
+    found = run.strongest
+    if found is None or run.audit is None:
+        return f"“{run.name}” was not audited, so nothing is known about what it leaks."
+    low, high = found.interval
     verb = "leaks" if run.leaks else "was not seen to leak"
+    number = len(run.audit.fixed)
+    tried = f"the strongest of {number} attacks" if number > 1 else "the only attack"
     return (
-        f"“{run.name}” {verb}: {tried} ({attack.name}) tells {whom(attack.candidates)} that were in its training set "
-        f"from others with an AUC of {attack.auc:.3f} ({low:.3f} to {high:.3f}), where 0.5 is a coin toss"
-        f"{_recognised(run)}{_canaries(run)}; its test accuracy is {accuracy:.3f}."
+        f"“{run.name}” {verb}: {tried} ({found.name}) distinguishes {members(run.audit, found.kind)} from others "
+        f"with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5){_rate(found)}{_others(run)}. Its "
+        f"test accuracy is {run.subject.test_accuracy:.3f}."
     )
 
 
-def refutation(run: ReportedModel) -> str | None:
+def plainly(run: "ReportedModel") -> str:
+    """Say without a technical term what the strongest attack can do; empty without an audit.
+
+    The AUC is the share of pairs of a member and a non-member that the attack puts in the right order.
+    """
+    found = run.strongest
+    if found is None or run.audit is None:
+        return ""
+    who = "who" if found.kind.startswith(GROUP) and unit_of(run.audit, found.kind) != GROUP else "that"
+    return (
+        f"Given one {unit_of(run.audit, found.kind)} {who} was in the training data and one {who} was not, the "
+        f"attacker names the right one in {round(100 * found.auc)} of 100 cases (guessing: 50)."
+    )
+
+
+def unit_of(audit: AuditResult, kind: str) -> str:
+    """Name one candidate of a kind: ``record``, ``patient``, ``canary``.
+
+    Args:
+        audit: The audit; it names the groups of its records.
+        kind: The kind of candidate.
+    """
+    if kind.startswith(GROUP):
+        return GROUP if audit.unit == RECORD else audit.unit
+    return RECORD if kind == RECORD else "canary"
+
+
+def members(audit: AuditResult, kind: str) -> str:
+    """Name the members of a kind of candidate in the plural."""
+    return (
+        f"{several(unit_of(audit, kind))} of the training set" if kind.startswith(GROUP) else f"training {whom(kind)}"
+    )
+
+
+def refutation(run: "ReportedModel") -> str | None:
     """Say that an attack has shown more than was proven possible, if it has."""
     if not run.refuted or run.lower is None:
         return None
@@ -79,30 +112,29 @@ def refutation(run: ReportedModel) -> str | None:
     )
 
 
-def unequal(runs: Sequence[ReportedModel]) -> str | None:
-    """Warn if the runs were not attacked alike: then the one that was attacked least looks best."""
-    made = [(run, {attack.name.split(",")[0] for attack in run.attacks}) for run in runs if run.attacks]
-    anywhere = set().union(*(methods for _, methods in made))
+def unequal(runs: "Sequence[ReportedModel]") -> str | None:
+    """Warn if the models were not attacked alike: then the one that was attacked least looks best."""
+    made = [(run, run.audit, {attack.name for attack in run.audit.fixed}) for run in runs if run.audit is not None]
+    anywhere = set().union(*(methods for _, _, methods in made))
     said = [
-        f"{', '.join(sorted(missing))} of “{run.name}”" for run, methods in made if (missing := anywhere - methods)
+        f"{', '.join(sorted(missing))} of “{run.name}”" for run, _, methods in made if (missing := anywhere - methods)
     ]
     said = [f"Missing: {'; '.join(said)}."] if said else []
     for what, values in (
-        ("shadow models", {run.name: 0 if run.audit is None else run.audit.shadows.count for run, _ in made}),
-        ("candidates", {run.name: whom(run.kind) for run, _ in made}),
+        ("shadow models", {run.name: audit.shadows.count for run, audit, _ in made}),
+        ("candidates", {run.name: ", ".join(map(whom, run.kinds)) for run, _, _ in made}),
     ):
         if len(set(values.values())) > 1:
             said.append(f"The {what}: {', '.join(f'{value} for “{name}”' for name, value in values.items())}.")
     if not said:
         return None
     return (
-        "The runs were not attacked alike, so a smaller leak may only mean a weaker attack. "
-        f"{' '.join(said)} Make the same attacks on all of them before you compare (“resperturb audit” "
-        "with the same options; shadow is “resperturb attack”)."
+        "The models were not attacked alike, so a smaller leak may only mean a weaker attack. "
+        f"{' '.join(said)} Audit all of them with the same options before you compare."
     )
 
 
-def measured_alike(models: Sequence[ReportedModel]) -> list[LowerBound]:
+def measured_alike(models: "Sequence[ReportedModel]") -> list[LowerBound]:
     """One lower bound of each way in which those of the models were measured: each way is a column of its own."""
     ways: list[LowerBound] = []
     for model in models:
@@ -111,35 +143,43 @@ def measured_alike(models: Sequence[ReportedModel]) -> list[LowerBound]:
     return ways
 
 
-def not_comparable(models: Sequence[ReportedModel]) -> str | None:
-    """Say why the lower bounds of models stand in several columns, if they do."""
+def not_comparable(models: "Sequence[ReportedModel]") -> str | None:
+    """Say why the lower bounds of models are in several columns, if they are."""
     ways = measured_alike(models)
     if len(ways) < 2:
         return None
     each = "; ".join(f"{number}, {way.measured}" for number, way in enumerate(ways, start=1))
-    return (
-        "The lower bounds on epsilon were not measured alike, so they stand apart and may not be compared. Measured "
-        f"as {each}."
-    )
+    return f"The lower bounds on epsilon were not measured alike and may not be compared. Measured as {each}."
 
 
-def _recognised(run: ReportedModel) -> str:
-    found = run.tpr(0.01)
-    if found is None or found.tied:
+def _rate(found: "Finding") -> str:
+    point = found.tpr(0.01)
+    if point is None or point.tied:
         return ""
-    return f", with a true positive rate of {percent(found.tpr)} at a false positive rate of 1%"
+    return f" and a true positive rate of {percent(point.tpr)} at a false positive rate of 1%"
 
 
-def _canaries(run: ReportedModel) -> str:
-    found = None if run.audit is None or run.kind != RECORD else run.audit.canaries
-    if found is None:
-        return ""
-    low, high = found.auc_interval
-    return f"; canaries, the records made for the audit, with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f})"
+def _others(run: "ReportedModel") -> str:
+    """The numbers that a headline on groups or on records alone would hide."""
+    audit = run.audit
+    assert audit is not None
+    said = ""
+    if GROUP in run.kinds:
+        area = max(attack.metrics[RECORD].auc for attack in audit.fixed if RECORD in attack.metrics)
+        said = f"; single records, with an AUC of {area:.3f}"
+    if audit.canaries is not None and CANARIES not in run.kinds and audit.canaries is not run.findings[0].metrics:
+        low, high = audit.canaries.auc_interval
+        said += f"; canaries, with an AUC of {audit.canaries.auc:.3f} ({low:.3f} to {high:.3f})"
+    attack, kind = audit.headline
+    if run.leaks and not run.findings[0].metrics.shows_leak:
+        low, high = attack.metrics[kind].auc_interval
+        said += f"; the leak shows on {whom(kind)} ({attack.full_name}, AUC {low:.3f} to {high:.3f})"
+    return said
 
 
-def _placed(run: ReportedModel) -> str:
-    return f"“{run.name}” (AUC {run.attacks[0].auc:.3f}, test accuracy {run.test_accuracy:.3f})"
+def _placed(run: "ReportedModel") -> str:
+    assert run.strongest is not None
+    return f"“{run.name}” (AUC {run.strongest.auc:.3f}, test accuracy {run.subject.test_accuracy:.3f})"
 
 
 def counted(count: int, one: str) -> str:
@@ -148,16 +188,22 @@ def counted(count: int, one: str) -> str:
     >>> counted(1, "record"), counted(2, "canary")
     ('1 record', '2 canaries')
     """
-    several = one[:-1] + "ies" if one.endswith("y") else one + "s"
-    return f"{count} {one if count == 1 else several}"
+    return f"{count} {one if count == 1 else several(one)}"
+
+
+def several(one: str) -> str:
+    """Give the plural of a word."""
+    return one[:-1] + "ies" if one.endswith("y") else one + "s"
 
 
 def whom(candidates: str) -> str:
     """Name a kind of candidate in the plural.
 
-    >>> whom("record"), whom("canaries"), whom("near_duplicate")
-    ('records', 'canaries', 'near-duplicate canaries')
+    >>> whom("record"), whom("group"), whom("near_duplicate")
+    ('records', 'groups', 'near-duplicate canaries')
     """
-    if candidates in ("record", "canaries"):
-        return candidates if candidates == "canaries" else "records"
+    if candidates.startswith(GROUP):
+        return candidates.replace(GROUP, "groups", 1)
+    if candidates in (RECORD, CANARIES):
+        return "records" if candidates == RECORD else candidates
     return candidates.replace("_", "-") + " canaries"

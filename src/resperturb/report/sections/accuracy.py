@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from resperturb.report.charts import generalisation_gap, training_curves
+from resperturb.report.charts import training_curves
 from resperturb.report.collect import ReportedModel
 from resperturb.report.section import Section, Table, register_section
 
@@ -14,11 +14,16 @@ def accuracy(runs: Sequence[ReportedModel]) -> Section:
     return Section(
         "How accurate is it?",
         table=Table(
-            ("run", "training accuracy", "test accuracy", "gap", "noise"),
+            ("model", "training accuracy", "test accuracy", "gap", "defence"),
             [
-                (run.name, f"{run.train_accuracy:.3f}", f"{run.test_accuracy:.3f}", f"{run.gap:.3f}", run.noise)
+                (
+                    run.name,
+                    *(f"{value:.3f}" for value in (one.train_accuracy, one.test_accuracy, one.gap)),
+                    run.defence,
+                )
                 for run in runs
+                for one in [run.subject]
             ],
         ),
-        charts=(generalisation_gap(runs), *(() if curves is None else (curves,))),
+        charts=() if curves is None else (curves,),
     )

@@ -81,7 +81,7 @@
     folded = [...document.querySelectorAll("details:not([open])")];
     folded.forEach(item => { item.open = true; });
     drawAll();
-    figures.forEach(figure => Plotly.relayout("chart-" + figure.key, { width: 660, autosize: false }));
+    figures.forEach(figure => Plotly.relayout("chart-" + figure.key, { width: 660, height: 260, autosize: false }));
   });
   addEventListener("afterprint", () => {
     printing = false;

@@ -1,0 +1,86 @@
+"""Folders that can be reported: each room that writes a kind of folder registers how it is opened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from resperturb.bounds.audit_result import AuditResult
+from resperturb.errors import UsageError
+from resperturb.registry import Registry
+from resperturb.report.scored import scored_attacks
+from resperturb.report.subject import Subject, subject_of_audit
+
+AUDIT, CONFIG = "audit.json", "config.json"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A folder that was opened: the model in it, and its audit if it was audited."""
+
+    subject: Subject
+    audit: AuditResult | None
+
+    def trainee(self) -> object:
+        """Return what trains models of the same recipe, for an audit.
+
+        Raises:
+            UsageError: The folder holds no recipe.
+        """
+        raise UsageError(f"{self.subject.name} is an audit, and an audit holds no recipe to train models by.")
+
+
+Open = Callable[[Path], Opened | None]
+
+FOLDERS: Registry[Open] = Registry("kind of folder", group="resperturb.folders")
+register_folder = FOLDERS.register
+
+
+@register_folder("audit")
+def open_audit(path: Path) -> Opened | None:
+    """Open the folder of an audit; None if it is something else.
+
+    Raises:
+        UsageError: There are weights without their configuration, so nobody knows what was audited.
+    """
+    if (path / CONFIG).exists() or not (path / AUDIT).is_file():
+        return None
+    if any(path.glob("*.safetensors")):
+        raise UsageError(f"{path} has weights and no {CONFIG}: what they were trained by is not known; restore it.")
+    audit = read_audit(path)
+    return Opened(subject_of_audit(audit, path.resolve().name), audit)
+
+
+def open_folder(path: Path) -> Opened:
+    """Open the folder of a finished run or of an audit.
+
+    Raises:
+        UsageError: It holds neither, or a library is missing that reads it.
+        ResperturbError: A file in it is damaged, was changed, or belongs to another folder.
+    """
+    opened = open_audit(path)  # first: what opens others may load torch
+    for name in () if opened is not None else FOLDERS:
+        if (opened := FOLDERS[name](path)) is not None:
+            break
+    if opened is not None:
+        return opened
+    if (path / CONFIG).is_file():
+        missing = FOLDERS.problems()
+        raise UsageError(f"{path} is a training run; reading it takes `pip install 'resperturb[train]'`. {missing}")
+    raise UsageError(f"{path} holds neither a finished run nor an audit: there is no {CONFIG} and no {AUDIT} in it.")
+
+
+def read_audit(path: Path, digests: dict[str, str] | None = None) -> AuditResult:
+    """Read the audit in a folder; the one place where a report does.
+
+    Args:
+        path: The folder.
+        digests: Digests of the run that it must be about; any will do if None.
+
+    Raises:
+        ResperturbError: The audit or the scores of an attack are damaged, missing, or of another model.
+    """
+    from resperturb.audits.result import read_audit
+
+    audit = read_audit(path, digests)
+    scored_attacks(audit)
+    return audit

@@ -1,0 +1,106 @@
+"""What a report knows of a model besides its audit, whoever trained it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from resperturb.bounds.arrays import Ints
+from resperturb.bounds.audit_result import AuditResult
+from resperturb.privacy import Guarantee
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A setting of a training.
+
+    Attributes:
+        label: The name of the setting.
+        value: Its value in words; empty where the setting does not apply.
+        compared: Whether a difference between two models is worth a mark: no two have the same time.
+        reviewers_only: Whether it says which data it was, or lets someone with the data make the model again.
+    """
+
+    label: str
+    value: str
+    compared: bool = True
+    reviewers_only: bool = False
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A point of the training curves; an accuracy is None where it was not measured."""
+
+    number: int
+    train_accuracy: float | None
+    test_accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A training record that can be shown, as a PNG file."""
+
+    place: int
+    label: str
+    png: bytes
+
+
+Pictures = Callable[[Ints, int], Sequence[Picture]]
+
+
+def no_pictures(rows: Ints, members: int) -> Sequence[Picture]:
+    """Show no record, for a training whose records are not at hand."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """A model that is reported.
+
+    Attributes:
+        name: The name that it has before a report makes names differ.
+        defence: What keeps it from leaking, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``.
+        level: The strength of the defence; 0 without any.
+        network: The network in a word; empty where it is not known.
+        records: The number of training records.
+        train_accuracy: Accuracy on members.
+        test_accuracy: Accuracy on records that it was not trained on.
+        seconds: Time of the training; None where it is not known.
+        guarantee: Gives what is proven, at a delta or at the defence's own.
+        facts: The settings of the training, in order.
+        curves: Accuracies over the epochs.
+        raw: Configuration and result, for reviewers.
+        pictures: Shows training records, given by their places among so many members.
+        audit_command: How to audit it with ``{shadows}`` shadow models.
+    """
+
+    name: str
+    defence: str
+    train_accuracy: float
+    test_accuracy: float
+    guarantee: Callable[[float | None], Guarantee]
+    level: float = 0.0
+    network: str = ""
+    records: int | None = None
+    seconds: float | None = None
+    facts: tuple[Fact, ...] = ()
+    curves: tuple[Epoch, ...] = ()
+    raw: dict[str, Any] = field(default_factory=dict)
+    pictures: Pictures = no_pictures
+    audit_command: str = "rp.audit(..., shadows={shadows})"
+
+    @property
+    def gap(self) -> float:
+        """How much better it is on members."""
+        return self.train_accuracy - self.test_accuracy
+
+
+def subject_of_audit(audit: AuditResult, name: str) -> Subject:
+    """Describe the model of an audit of which nothing else is known."""
+    return Subject(
+        name=name,
+        defence=audit.model.description,
+        records=audit.model.records,
+        train_accuracy=audit.model.train_accuracy,
+        test_accuracy=audit.model.test_accuracy,
+        guarantee=lambda delta: audit.guarantee,
+    )
