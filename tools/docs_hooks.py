@@ -77,9 +77,15 @@ def _describe(command: Any, name: str, lines: list[str]) -> None:
         if hasattr(child, "commands"):
             _describe(child, path, lines)
             continue
-        rows = [_row(parameter) for parameter in child.params if getattr(parameter, "help", None)]
+        rows = [_row(parameter) for parameter in _parameters(child) if getattr(parameter, "help", None)]
         if rows:
             lines += ["", "| | | default |", "|---|---|---|", *rows]
+
+
+def _parameters(command: Any) -> list[Any]:
+    return [
+        one for one in command.get_params(command.make_context("", [], resilient_parsing=True)) if one.name != "help"
+    ]
 
 
 def _row(parameter: Any) -> str:

@@ -1,17 +1,19 @@
 """``resperturb train``: train a network, private or not, and keep it as a run."""
 
 import inspect
-import math
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.output import JsonOption, emit, escaped
@@ -27,7 +29,7 @@ Train a network on your images and keep it as a run.
 name such as `cifar10`, or `fashion-sample`, which is built in. All training images are used; images for the test are
 held out where there are none.
 
-Example: `resperturb train --data ./patches --gamma 0.5 --out runs/private`
+Example: `resperturb train --data ./patches --gamma 0.5 --out runs/noisy`
 
 Any network: `resperturb train --data ./patches --model timm:resnet26d --image-size 224 --out runs/timm`
 
@@ -48,220 +50,108 @@ DATA, NETWORK, NOISE, METHOD, TRAINING, RUN = (
     "Training",
     "Run",
 )
+# Fields whose option has another name.
+FLAGS = {
+    "data.spec": "--data",
+    "skip": "--skip/--no-skip",
+    "seeded_noise": "--seeded-noise",
+    "perturbation.name": "--strategy",
+    "method.name": "--method",
+}
+OF_THE_NETWORK = ("model", "model_args", "weights", "norm", "skip", "dropout")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("train", help=EXAMPLE)(_one_voice()(train))
-
-
-def arguments(texts: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` pairs; values are numbers, true, false, text, or lists of these.
-
-    >>> arguments(["width=64,act_layer=gelu", "pool=true", "depths=[1,2]"])
-    {'width': 64, 'act_layer': 'gelu', 'pool': True, 'depths': [1, 2]}
-    """
-    from resperturb.files import parse_yaml
-
-    found: dict[str, Any] = {}
-    for part in re.split(r",(?![^\[]*\])", ",".join(texts)):  # not at the commas of a list
-        key, equals, value = part.partition("=")
-        if not key.strip() or not equals:
-            raise UsageError(f"--model-args takes pairs such as width=64,pool=true; not {part!r}.")
-        found[key.strip()] = parse_yaml(value, f"--model-args {part}")
-    return found
-
-
-def class_weights(text: str) -> str | tuple[float, ...]:
-    """Read ``balanced``, or one weight per class.
-
-    >>> class_weights("balanced"), class_weights("1,2.5")
-    ('balanced', (1.0, 2.5))
-    """
-    if text == "balanced":
-        return text
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"--class-weights is balanced, or a weight per class such as 1,2.5; not {text!r}.") from None
-
-
-def canary_counts(text: str) -> dict[str, int]:
-    """Read the number of canaries of each kind.
-
-    >>> canary_counts("mislabelled=60, blank=20")
-    {'mislabelled': 60, 'blank': 20}
-    """
-    from resperturb.data.canaries import KINDS
-
-    counts = {}
-    for part in text.split(","):
-        kind, _, number = part.partition("=")
-        if not number.strip().isdigit() or kind.strip() not in KINDS:
-            raise UsageError(
-                f"--canaries takes kinds and numbers such as mislabelled=60,blank=20; not {text!r}. The kinds are "
-                f"{', '.join(KINDS)}."
-            )
-        counts[kind.strip()] = int(number)
-    return counts
+    app.command("train", cls=Command, help=EXAMPLE)(_one_voice()(train))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An option that sets one entry of the configuration: ``--limit`` sets ``data.limit``; left out, it sets none."""
+    """An option that sets one value of the configuration: ``--limit`` sets ``data.limit``; left out, it sets none."""
 
-    panel: str
     key: str
     kind: Any
+    panel: str
     help: str
-    flag: str = ""
-    read: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def name(self) -> str:
+        """The name of the parameter."""
+        return self.key.replace(".", "__")
+
+    @property
+    def flag(self) -> str:
+        """The option as it is written."""
+        return FLAGS.get(self.key) or f"--{self.key.rpartition('.')[2].replace('_', '-')}"
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """The option as Typer reads it from the signature of a function."""
-        flag = self.flag or f"--{self.key.rpartition('.')[2].replace('_', '-')}"
-        option = typer.Option(flag, help=self.help, rich_help_panel=self.panel)
-        name, annotation = self.key.replace(".", "__"), Annotated[self.kind | None, option]
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        """The option as Typer reads it from a signature; the configuration reads lists and pairs."""
+        kinds = _alternatives(self.kind)
+        simple = len(kinds) == 1 and (kinds[0] in (int, float, bool) or get_origin(kinds[0]) is Literal)
+        kind = list[str] if any(get_origin(one) is dict for one in kinds) else kinds[0] if simple else str
+        option = typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)
+        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-SETTINGS = (
-    Setting(DATA, "data.spec", str, "Folder, file or name of the images.", "--data"),
-    Setting(
-        DATA,
-        "data.part",
-        Literal["all", "target_train", "shadow_train", "audit"],
-        "What to train on: all training images (default); target_train, a quarter, as in the paper, which can be "
-        "attacked later; audit: each image of the target half by its own coin.",
-    ),
-    Setting(
-        DATA,
-        "data.canaries",
-        str,
-        "Records made to be audited, such as mislabelled=60,blank=20; the kinds: clean, mislabelled, "
-        "out_of_distribution, blank, near_duplicate. Each is put in by its own coin, in memory only.",
-        read=canary_counts,
-    ),
-    Setting(DATA, "data.split_seed", int, "Random seed of the split into quarters."),
-    Setting(DATA, "data.subset_seed", int, "Random seed of the coins of audit and of canaries."),
-    Setting(DATA, "data.group_column", str, "Column whose values stay together, e.g. patient."),
-    Setting(DATA, "data.image_column", str, "Column of the images; guessed."),
-    Setting(DATA, "data.label_column", str, "Column of the labels; guessed."),
-    Setting(DATA, "data.image_size", int, "Resize the short side to this many pixels and take the centre."),
-    Setting(DATA, "data.bits", int, "Bits that the values of 16-bit images have, if the files do not say; 16."),
-    Setting(DATA, "data.limit", int, "Use only the first N images."),
-    Setting(
-        DATA,
-        "normalization",
-        Literal["half", "imagenet", "inception", "cifar10", "mnist"],
-        "Constants that pixels are normalised by: half (mean 0.5, std 0.25) for resnet8 and its family, imagenet "
-        "for others.",
-    ),
-    Setting(
-        DATA,
-        "augment",
-        Literal["none", "crop", "resized-crop"],
-        "Random flips, and crops after padding by 4 pixels (small images) or resized crops (large ones).",
-    ),
-    Setting(
-        NETWORK,
-        "model",
-        str,
-        "resnet8 (default), 14, 20, 32, 44, 56, 110; timm:NAME, torchvision:NAME, transformers:TYPE or FOLDER, "
-        "my_package.nets:make; or an ensemble of any: en5-resnet8.",
-    ),
-    Setting(
-        NETWORK,
-        "model_args",
-        list[str],
-        "Arguments of the network's constructor: key=value,...",
-        read=arguments,
-    ),
-    Setting(
-        NETWORK,
-        "weights",
-        str,
-        "Start from these weights: a safetensors file, or pretrained. A last layer for other classes is made anew.",
-    ),
-    Setting(
-        NETWORK,
-        "norm",
-        Literal["batch", "group"],
-        "batch: the network's own normalisation; group: GroupNorm for BatchNorm, as DP-SGD needs.",
-    ),
-    Setting(NETWORK, "skip", bool, "Keep the skip connections (resnet8...).", "--skip/--no-skip"),
-    Setting(NETWORK, "dropout", float, "Dropout between the convolutions of a block (resnet8...)."),
-    Setting(NOISE, "perturbation.gamma", float, "Level of the noise; without it there is none."),
-    Setting(
-        NOISE,
-        "perturbation.name",
-        str,
-        "none, additive (default with --gamma), or multiplicative.",
-        "--strategy",
-    ),
-    Setting(NOISE, "perturbation.input_std", float, "Noise on the input (additive); gamma / 2."),
-    Setting(
-        NOISE,
-        "perturbation.clip_radius",
-        float,
-        "Shorten inputs to this norm, so that a budget need not assume it (additive).",
-    ),
-    Setting(NOISE, "perturbation.floor", float, "Least scale of the noise (multiplicative)."),
-    Setting(NOISE, "perturbation.output_std", float, "Noise of the last layer (multiplicative)."),
-    Setting(
-        NOISE,
-        "seeded_noise",
-        bool,
-        "Draw the training noise from --seed, for experiments that must repeat; nothing is proven then.",
-    ),
-    Setting(
-        METHOD,
-        "method.name",
-        str,
-        "How to train: sgd (default), or dpsgd: clipped, noised gradients, with a formal guarantee.",
-        "--method",
-    ),
-    Setting(METHOD, "method.noise_multiplier", float, "Noise on the gradients, in multiples of --clip; 1.1."),
-    Setting(METHOD, "method.target_epsilon", float, "Instead of the noise: the epsilon it is to give."),
-    Setting(METHOD, "method.delta", float, "The delta beside epsilon; 1e-5."),
-    Setting(METHOD, "method.clip", float, "Largest norm of one image's gradient; 1.0, or inf."),
-    Setting(METHOD, "method.max_physical_batch", int, "Most images in memory at once, whatever the batch; 64."),
-    Setting(TRAINING, "epochs", int, "Passes over the training images; default 100, or 20 with --weights."),
-    Setting(TRAINING, "batch_size", int, "Images per step; default 128."),
-    Setting(TRAINING, "optimizer", Literal["sgd", "adamw"], "sgd for resnet8 and its family, adamw for others."),
-    Setting(TRAINING, "lr", float, "First learning rate; default 0.1 for resnet8..., 1e-3 for others."),
-    Setting(TRAINING, "momentum", float, "Momentum of SGD; default 0.9."),
-    Setting(TRAINING, "weight_decay", float, "Weight decay; default 1e-4 for resnet8..., 0.05 for others."),
-    Setting(
-        TRAINING,
-        "schedule",
-        Literal["he", "quarter", "constant", "cosine"],
-        "he: /10 at 50, 75% of the epochs; quarter, for DP-SGD: /4 at 20, 40, 60, 80%; cosine, for other networks.",
-    ),
-    Setting(TRAINING, "warmup_epochs", int, "Epochs in which the learning rate rises first."),
-    Setting(TRAINING, "label_smoothing", float, "Label smoothing."),
-    Setting(
-        TRAINING,
-        "class_weights",
-        str,
-        "Weights of the classes in the loss: balanced, or one per class, such as 1,2.5.",
-        read=class_weights,
-    ),
-    Setting(
-        TRAINING,
-        "precision",
-        Literal["32-true", "bf16-mixed", "16-mixed"],
-        "Floating-point precision of the forward pass.",
-    ),
-    Setting(TRAINING, "seed", int, "Random seed of the first weights and of the order of batches."),
-)
+def _alternatives(kind: Any) -> list[Any]:
+    """Take a type apart into what it may be besides None.
+
+    >>> _alternatives(Annotated[float, "positive"] | None)
+    [<class 'float'>]
+    """
+    if get_origin(kind) is Annotated:
+        return _alternatives(get_args(kind)[0])
+    if get_origin(kind) in (None, dict, tuple, list, Literal):
+        return [kind]
+    return [found for part in get_args(kind) if part is not NoneType for found in _alternatives(part)]
+
+
+@cache
+def all_settings() -> tuple[Setting, ...]:
+    """Find the settings: described fields of the configuration, and the parameters of strategies and methods."""
+    return tuple(_settings())
+
+
+def _settings() -> Iterator[Setting]:
+    from resperturb.perturbation.strategy import STRATEGIES
+    from resperturb.training.config import NORMALIZATIONS, DataConfig, TrainConfig
+    from resperturb.training.method import methods
+
+    for name, field in DataConfig.model_fields.items():
+        if field.description:
+            yield Setting(f"data.{name}", field.annotation, DATA, field.description)
+    names = Literal[tuple(NORMALIZATIONS)]  # type: ignore[valid-type]
+    yield Setting("normalization", names, DATA, "Constants that pixels are normalised by.")
+    for name, field in TrainConfig.model_fields.items():
+        if field.description:
+            panel = NETWORK if name in OF_THE_NETWORK else NOISE if name == "seeded_noise" else TRAINING
+            yield Setting(name, field.annotation, panel, field.description)
+    known = ", ".join(STRATEGIES)
+    yield Setting("perturbation.name", str, NOISE, f"none, {known}; additive with --gamma.")
+    parameters = {name: of for of in reversed(STRATEGIES.names()) for name in _parameters(STRATEGIES[of])}
+    for name, of in parameters.items():
+        kind = get_type_hints(STRATEGIES[of])[name]
+        yield Setting(f"perturbation.{name}", kind, NOISE, _documented(STRATEGIES[of], name))
+    yield Setting("method.name", str, METHOD, f"How to train: {', '.join(methods)}; sgd unless given.")
+    for name, field in {name: field for of in methods for name, field in methods[of].model_fields.items()}.items():
+        yield Setting(f"method.{name}", field.annotation, METHOD, field.description or f"{name} of a method.")
+
+
+def _parameters(strategy: type) -> list[str]:
+    return [field.name for field in fields(strategy)]
+
+
+def _documented(strategy: type, parameter: str) -> str:
+    """Give the first clause that the docstring of a strategy has on a parameter."""
+    found = re.search(rf"^\s*{parameter}: (.*?)[.;]\s", strategy.__doc__ or "", re.MULTILINE | re.DOTALL)
+    return " ".join(found[1].split()) + "." if found else f"Parameter of {strategy.__name__}."
 
 
 def perturbation(values: dict[str, Any]) -> dict[str, Any]:
     """Put the options of a perturbation together, refusing those that do not belong to the strategy."""
-    from dataclasses import MISSING, fields
-
     from resperturb.perturbation.strategy import STRATEGIES
 
     name = values.get("name", "additive" if "gamma" in values else "none")
@@ -279,7 +169,7 @@ def training_method(values: dict[str, Any]) -> dict[str, Any]:
 
     name = values.get("name", "sgd")
     _refuse_foreign(values, methods[name].model_fields, f"the training method {name!r}; add --method dpsgd.")
-    return {**{key: None if value == math.inf else value for key, value in values.items()}, "name": name}
+    return {**values, "name": name}
 
 
 def _refuse_foreign(values: Mapping[str, Any], known: Container[str], whose: str) -> None:
@@ -310,11 +200,11 @@ def read_config(path: Path | None) -> dict[str, Any]:
 def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
     """Lay the options that were given over the settings of a file; see :func:`resperturb.training.make_config`."""
     given: dict[str, dict[str, Any]] = {"": {}, "data": {}, "perturbation": {}, "method": {}}
-    for setting in SETTINGS:
-        value = options[setting.parameter.name]
-        if value is not None:
+    for setting in all_settings():
+        value = options[setting.name]
+        if value not in (None, ()):
             group, _, name = setting.key.rpartition(".")
-            given[group][name] = setting.read(value)
+            given[group][name] = ",".join(value) if isinstance(value, list | tuple) else value
     found = {**file, **given[""], "data": {**file.get("data", {}), **given["data"]}}
     if "spec" not in found["data"]:
         raise UsageError("say which images to train on: --data FOLDER, or `data:` in the file of --config.")
@@ -325,8 +215,34 @@ def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, A
     return found
 
 
+class Command(TyperCommand):
+    """``train`` with its settings as options, which are found when they are first needed: that imports torch."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Give the settings, then the options of its own."""
+        return [*_options(), *super().get_params(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Hand the settings over in ``obj``, for the function does not name them."""
+        ctx.obj = {setting.name: ctx.params.pop(setting.name) for setting in all_settings()}
+        return super().invoke(ctx)
+
+
+@cache
+def _options() -> tuple[Any, ...]:
+    def command(**values: Any) -> None:
+        pass
+
+    parameters = [setting.parameter for setting in all_settings()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return tuple(typer.main.get_command(app).params)
+
+
 def train(
-    *,
+    context: typer.Context,
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings; options override it.", rich_help_panel=RUN)
     ] = None,
@@ -347,7 +263,6 @@ def train(
     ] = 1,
     data_in: DataInOption = None,
     as_json: JsonOption = False,
-    **options: Any,
 ) -> None:
     """Parse, train, print."""
     from resperturb.cli.progress import training_progress
@@ -356,7 +271,7 @@ def train(
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import train as train_run
 
-    wanted = make_config(**settings(options, read_config(config)))
+    wanted = make_config(**settings(context.obj, read_config(config)))
     processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
     if devices > 1 and processes == 1:
         raise typer.Exit(launch(devices, sys.argv[1:]))
@@ -374,13 +289,6 @@ def train(
         facts = run.guarantee().to_dict()
         payload["guarantee"] = {**facts.pop("details"), **facts}
     emit(payload, as_json, lambda console: _show(console, run, loaded))
-
-
-# Typer reads the options of a command from its signature.
-_OWN = [p for p in inspect.signature(train).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-_ALL = [*(setting.parameter for setting in SETTINGS), *_OWN]
-train.__signature__ = inspect.Signature(_ALL)  # type: ignore[attr-defined]
-train.__annotations__ = {parameter.name: parameter.annotation for parameter in _ALL}
 
 
 def _show(console: Any, run: Any, loaded: Any) -> None:

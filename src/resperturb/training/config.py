@@ -1,9 +1,13 @@
-"""What a training is made of. The hash of it names the run, so nothing is trained twice and nothing stale is used."""
+"""The configuration of a training. Its digest names the run, so nothing is trained twice and nothing stale is used.
+
+A field with a description is an option of ``resperturb train``.
+"""
 
 import difflib
 import hashlib
 import json
 import math
+import re
 import reprlib
 from typing import Annotated, Any, Literal
 
@@ -21,13 +25,14 @@ from pydantic import (
 from resperturb.data.canaries import KINDS
 from resperturb.data.splits import RowNumbers
 from resperturb.errors import UsageError
+from resperturb.files import parse_yaml
 from resperturb.models.names import NetworkName, parse_name
 from resperturb.models.source import Argument, Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
 from resperturb.training.method import Method, method_of
 from resperturb.training.predict import Constants
 
-# Of config.json. Hashes are those of schema 1 wherever it could say the same: see `TrainConfig.digest`.
+# Of config.json.
 SCHEMA = 2
 
 PRETRAINED = "pretrained"
@@ -65,6 +70,45 @@ Augmentation = Literal["none", "crop", "resized-crop"]
 
 def _augmentation(value: object) -> object:
     return {False: "none", True: "crop"}[value] if isinstance(value, bool) else value
+
+
+def _pairs(value: object) -> object:
+    """Read ``key=value`` pairs of the command line; values are numbers, true, false, text, or lists of these.
+
+    >>> _pairs("width=64,act_layer=gelu,depths=[1,2]")
+    {'width': 64, 'act_layer': 'gelu', 'depths': [1, 2]}
+    """
+    if not isinstance(value, str):
+        return value
+    found: dict[str, Any] = {}
+    for part in re.split(r",(?![^\[]*\])", value):  # not at the commas of a list
+        key, equals, text = part.partition("=")
+        if not key.strip() or not equals:
+            raise UsageError(f"pairs are separated by commas, such as width=64,pool=true; not {part!r}.")
+        found[key.strip()] = parse_yaml(text, part)
+    return found
+
+
+def _counts(value: object) -> object:
+    """Read the number of canaries of each kind.
+
+    >>> _counts("mislabelled=60, blank=20")
+    {'mislabelled': 60, 'blank': 20}
+    """
+    if not isinstance(value, str):
+        return value
+    counts = _pairs(value)
+    if not isinstance(counts, dict) or set(counts) - set(KINDS):
+        raise UsageError(
+            f"canaries are kinds with numbers, such as mislabelled=60,blank=20; not {value!r}. The kinds "
+            f"are {', '.join(KINDS)}."
+        )
+    return counts
+
+
+def _weights(value: object) -> object:
+    """Read ``balanced``, or one weight per class: ``1,2.5``."""
+    return value.split(",") if isinstance(value, str) and value != "balanced" else value
 
 
 class CanaryConfig(_Frozen):
@@ -116,17 +160,21 @@ class DataConfig(_Frozen):
     so that a model of all images can be attacked too.
     """
 
-    spec: str
-    image_column: str | None = None
-    label_column: str | None = None
-    group_column: str | None = None
-    image_size: Positive | None = None
-    bits: Annotated[int, Field(ge=1, le=16)] | None = None
-    limit: Positive | None = None
-    split_seed: Seed = 0
-    part: Part = "all"
-    subset_seed: Seed = 0
-    canaries: CanaryConfig | None = None
+    spec: str = Field(description="Folder, file or name of the images.")
+    part: Part = Field(default="all", description="What to train on; all training images unless given.")
+    canaries: Annotated[CanaryConfig | None, BeforeValidator(_counts)] = Field(
+        default=None, description="Records made to be audited: mislabelled=60,blank=20"
+    )
+    image_column: str | None = Field(default=None, description="Column of the images; guessed.")
+    label_column: str | None = Field(default=None, description="Column of the labels; guessed.")
+    group_column: str | None = Field(default=None, description="Column whose values stay together: patient.")
+    image_size: Positive | None = Field(default=None, description="Resize the short side to N pixels; crop.")
+    bits: Annotated[int, Field(ge=1, le=16)] | None = Field(
+        default=None, description="Bits of 16-bit values, if files do not say; 16."
+    )
+    limit: Positive | None = Field(default=None, description="Use N random images of each part.")
+    split_seed: Seed = Field(default=0, description="Seed of the split into quarters.")
+    subset_seed: Seed = Field(default=0, description="Seed of the coins of audit and canaries.")
     rows: Rows = None
     canaries_for: Part = "all"
     fingerprint: str = ""
@@ -182,31 +230,45 @@ class TrainConfig(_Frozen):
     """
 
     data: DataConfig
-    model: str = "resnet8"
-    model_args: dict[str, Argument] = Field(default_factory=dict)
-    weights: str | None = None
+    model: str = Field(default="resnet8", description="resnet8, timm:NAME, my_package.nets:make, en5-resnet8...")
+    model_args: Annotated[dict[str, Argument], BeforeValidator(_pairs)] = Field(
+        default_factory=dict, description="Arguments of its constructor: key=value,..."
+    )
+    weights: str | None = Field(default=None, description="Start from a safetensors file, or pretrained.")
     network_fingerprint: str = ""
-    norm: Literal["batch", "group"] = "batch"
-    skip: bool = True
+    norm: Literal["batch", "group"] = Field(default="batch", description="group: GroupNorm instead of BatchNorm.")
+    skip: bool = Field(default=True, description="Keep the skip connections (resnet8...).")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="Dropout inside a block (resnet8...)."
+    )
     perturbation: Perturbation = None
-    epochs: Positive = 100
-    batch_size: Positive = 128
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    lr: Annotated[float, Field(gt=0)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    schedule: Literal["he", "quarter", "constant", "cosine"] = "he"
-    warmup_epochs: Count = 0
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    class_weights: Literal["balanced"] | tuple[PositiveNumber, ...] | None = None
-    augment: Annotated[Augmentation, BeforeValidator(_augmentation)] = "none"
+    seeded_noise: bool = Field(default=False, description="Draw noise from --seed, to repeat; proves nothing.")
+    method: MethodField = Field(default_factory=lambda: method_of("sgd"))
+    epochs: Positive = Field(default=100, description="Passes over the images; 100, or 20 with --weights.")
+    batch_size: Positive = Field(default=128, description="Images per step; 128.")
+    optimizer: Literal["sgd", "adamw"] = Field(default="sgd", description="sgd for resnet8..., adamw for others.")
+    lr: PositiveNumber = Field(default=0.1, description="First learning rate; 0.1 for resnet8..., else 1e-3.")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="Momentum of SGD; 0.9.")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=1e-4, description="Weight decay; 1e-4 for resnet8..., else 0.05."
+    )
+    schedule: Literal["he", "quarter", "constant", "cosine"] = Field(
+        default="he", description="How the rate falls: he /10 twice, quarter /4 4 times."
+    )
+    warmup_epochs: Count = Field(default=0, description="Epochs in which the rate rises first.")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="Label smoothing.")
+    class_weights: Annotated[Literal["balanced"] | tuple[PositiveNumber, ...] | None, BeforeValidator(_weights)] = (
+        Field(default=None, description="Weights in the loss: balanced, or one per class: 1,2.5")
+    )
+    augment: Annotated[Augmentation, BeforeValidator(_augmentation)] = Field(
+        default="none", description="Random flips and crops; resized-crop for large images."
+    )
     mean: float | tuple[float, ...] = 0.5
     std: PositiveNumber | tuple[PositiveNumber, ...] = 0.25
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
-    seed: Seed = 0
-    seeded_noise: bool = False
-    method: MethodField = Field(default_factory=lambda: method_of("sgd"))
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
+        default="32-true", description="Floating-point precision of the forward pass."
+    )
+    seed: Seed = Field(default=0, description="Seed of the first weights and of the order.")
 
     @model_validator(mode="before")
     @classmethod
@@ -251,15 +313,20 @@ class TrainConfig(_Frozen):
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name what this configuration trains.
 
-        It is the hash of schema 1 where that could say the same, so that runs keep their names: what was added since
-        counts only where it differs from what it was then.
+        They are those of version 0.2: a field that was added later counts only where it is not at its default.
         """
-        values = _with_additions(self, _FIELDS_OF_SCHEMA_1)
-        values["data"] = _with_additions(self.data, _DATA_OF_SCHEMA_1)
+        values = {**_named(self), "data": _named(self.data), **self._named_method()}
         values["augment"] = {"none": False, "crop": True}.get(self.augment, self.augment)
-        values.update(_method_in_schema_1(self.method, self.seeded_noise))
         canonical = json.dumps({"schema": 1, **values}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def _named_method(self) -> dict[str, Any]:
+        parameters = self.method.to_dict()
+        name = parameters.pop("name")
+        if name == "dpsgd":
+            return {"dpsgd": {**parameters, "seeded": self.seeded_noise}}
+        other = {} if name == "sgd" else {"method": self.method.to_dict()}
+        return {"dpsgd": None, **other, **({} if self.seeded_noise else {"seeded_noise": False})}
 
     def on_rows(self, rows: Any, seed: int) -> "TrainConfig":
         """Give the same recipe for other records.
@@ -315,63 +382,19 @@ class TrainConfig(_Frozen):
         return math.sqrt(height * width * sum(value**2 for value in largest))
 
 
-_FIELDS_OF_SCHEMA_1 = frozenset(
-    [
-        "data",
-        "model",
-        "norm",
-        "skip",
-        "perturbation",
-        "epochs",
-        "batch_size",
-        "lr",
-        "momentum",
-        "weight_decay",
-        "schedule",
-        "label_smoothing",
-        "dropout",
-        "augment",
-        "mean",
-        "std",
-        "seed",
-    ]
-)
-_DATA_OF_SCHEMA_1 = frozenset(
-    [
-        "spec",
-        "image_column",
-        "label_column",
-        "group_column",
-        "image_size",
-        "limit",
-        "split_seed",
-        "part",
-        "subset_seed",
-        "canaries",
-        "fingerprint",
-    ]
-)
+# Fields that digests did not have at first, and two that they have under other names.
+_ADDED = frozenset({"bits", "rows", "canaries_for"}) | {
+    *("model_args", "weights", "network_fingerprint", "optimizer", "warmup_epochs", "class_weights", "precision")
+}
+_RENAMED = frozenset({"method", "seeded_noise"})
 
 
-def _with_additions(config: BaseModel, fields: frozenset[str]) -> dict[str, Any]:
-    """Take ``fields``, and of the others those that are not at their defaults."""
-    values = config.model_dump(mode="json")
-    kept = {
-        name
-        for name, field in type(config).model_fields.items()
-        if name in fields or getattr(config, name) != field.get_default(call_default_factory=True, validated_data={})
-    }
-    return {name: value for name, value in values.items() if name in kept - {"method", "seeded_noise"}}
-
-
-def _method_in_schema_1(method: Method, seeded_noise: bool) -> dict[str, Any]:
-    """Say how it is trained as schema 1 did: ``dpsgd`` or nothing; the noise of SGD followed the seed."""
-    parameters = method.to_dict()
-    name = parameters.pop("name")
-    if name == "dpsgd":
-        return {"dpsgd": {**parameters, "seeded": seeded_noise}}
-    other = {} if name == "sgd" else {"method": method.to_dict()}
-    return {"dpsgd": None, **other, **({} if seeded_noise else {"seeded_noise": False})}
+def _named(config: BaseModel) -> dict[str, Any]:
+    """Take the values that a digest names."""
+    fields = type(config).model_fields
+    defaults = {name: fields[name].get_default(call_default_factory=True, validated_data={}) for name in fields}
+    values = config.model_dump(mode="json", exclude=set(_RENAMED)).items()
+    return {name: value for name, value in values if name not in _ADDED or getattr(config, name) != defaults[name]}
 
 
 def make_config(**values: Any) -> TrainConfig:

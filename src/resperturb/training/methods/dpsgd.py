@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
@@ -33,6 +33,10 @@ from resperturb.training.steps import StepOutcome, Steps, correct, set_random_st
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
 _NEVER_CLIPS = torch.finfo(torch.float32).max
+
+
+def _finite(value: object) -> object:
+    return None if value == math.inf else value
 
 
 @register_method("dpsgd")
@@ -54,11 +58,17 @@ class Dpsgd(Method):
     relative_cost: ClassVar = 3.0
     defaults: ClassVar = {"norm": "group", "schedule": "quarter"}
 
-    noise_multiplier: Annotated[float, Field(ge=0)] | None = None
-    target_epsilon: Annotated[float, Field(gt=0)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    clip: Annotated[float, Field(gt=0)] | None = 1.0
-    max_physical_batch: Annotated[int, Field(gt=0)] = 64
+    noise_multiplier: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="Noise on the gradients, in multiples of --clip; 1.1."
+    )
+    target_epsilon: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Instead of the noise: the epsilon that it is to give."
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="The delta of epsilon; 1e-5.")
+    clip: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_finite)] = Field(
+        default=1.0, description="Largest norm of one image's gradient; 1.0, or inf."
+    )
+    max_physical_batch: Annotated[int, Field(gt=0)] = Field(default=64, description="Most images at once; 64.")
 
     @model_validator(mode="before")
     @classmethod
