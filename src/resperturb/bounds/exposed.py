@@ -1,8 +1,9 @@
 """Which records are exposed: a test per record over the targets of a leave-one-out audit, at a false discovery rate.
 
-Models 2j and 2j + 1 were trained on opposite coins of every record. Where membership has no effect on the answers about
-a record, these are independent of its coin. So the signs of the K/2 differences *member minus non-member* are fair
-coins, and Wilcoxon's signed-rank statistic has a known distribution. Scores pooled over records do not allow this: they are not calibrated for a single record.
+Models 2j and 2j + 1 were trained on opposite coins of every record. Where membership has no effect on the answers
+about a record, these are independent of its coin. So the signs of the K/2 differences *member minus non-member* are
+fair coins, and the signed-rank statistic has a known distribution. Scores pooled over records do not allow this:
+they are not calibrated for a single record.
 """
 
 from dataclasses import dataclass
