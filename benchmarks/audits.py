@@ -30,8 +30,8 @@ from resperturb.audits import audit_run
 from resperturb.audits.ask import answers_of, queries_of
 from resperturb.audits.candidates import candidate_images
 from resperturb.audits.shadow import shadow_folder
-from resperturb.engine import train_many
 from resperturb.engine.local import usable_cores
+from resperturb.training import train_many
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.loop import train
 from resperturb.training.run import Run, environment, open_run

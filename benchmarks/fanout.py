@@ -111,8 +111,8 @@ def _throughput(folder: Path, quick: bool, jobs: int) -> dict[str, Any]:
     import torch
 
     from resperturb.audits.shadows import shadow_configs
-    from resperturb.engine.fanout import train_many
     from resperturb.training.config import make_config
+    from resperturb.training.many import train_many
 
     torch.set_num_threads(WORKERS // jobs)
     target = make_config(data={"spec": "fashion-sample", "part": "target_train"}, epochs=1 if quick else EPOCHS)
@@ -127,10 +127,10 @@ def _throughput(folder: Path, quick: bool, jobs: int) -> dict[str, Any]:
 def _tiny(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
     import torch
 
-    from resperturb.engine.fanout import train_many
     from resperturb.engine.local import _Pool, _run_all
     from resperturb.engine.ray import RayEngine
     from resperturb.training.config import make_config
+    from resperturb.training.many import train_many
 
     torch.set_num_threads(1)
     count = WARM_UP + 4 if quick else TINY_TASKS
@@ -155,10 +155,10 @@ def _tiny(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
 def _memory(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
     import numpy as np
 
-    from resperturb.engine.fanout import train_many
     from resperturb.engine.local import local
     from resperturb.engine.ray import RayEngine
     from resperturb.training.config import make_config
+    from resperturb.training.many import train_many
 
     generator = np.random.default_rng(0)
     records = 2000 if quick else 50_000

@@ -11,6 +11,10 @@ class BusyError(ResperturbError):
     """Another process is at it; later this may work."""
 
 
+class StoppedError(ResperturbError):
+    """It was asked to stop; what it had is saved."""
+
+
 class UsageError(ResperturbError, ValueError):
     """The request itself is wrong: a bad parameter, a missing file, an unknown name.
 

@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.data import load_pair
-from resperturb.engine import RayEngine, Task, TrainTask, train_many
+from resperturb.engine import RayEngine, Task
 from resperturb.engine import ray as fanout_ray
 from resperturb.engine.task import Tell
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training.config import TrainConfig
 from resperturb.training.loop import train
+from resperturb.training.many import TrainTask, train_many
 from resperturb.training.run import Run
 from tests.conftest import tiny_config
 
@@ -268,7 +269,7 @@ def config(spec: str, seed: int, epochs: int = EPOCHS) -> TrainConfig:
 SCRIPT = """
 import sys
 from pathlib import Path
-from resperturb.engine import train_many
+from resperturb.training import train_many
 from resperturb.engine import RayEngine
 from tests.engine.test_ray import TRAININGS, config
 

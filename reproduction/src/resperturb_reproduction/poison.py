@@ -22,12 +22,13 @@ from torch import Tensor
 
 from resperturb.bounds import LowerBound, clopper_pearson
 from resperturb.data import ImageSet
-from resperturb.engine import Engine, local_engine, train_many
+from resperturb.engine import Engine, local_engine
 from resperturb.errors import UsageError
 from resperturb.perturbation import noise_off
 from resperturb.privacy import Guarantee
 from resperturb.sealed import write_bound_json
 from resperturb.training import DataConfig, Run, TrainConfig, load_inputs, predict
+from resperturb.training.many import train_many
 
 Kind = Literal["backdoor", "clipbkd"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

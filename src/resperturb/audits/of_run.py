@@ -15,11 +15,11 @@ from resperturb.audits.shadows import configs_of_audit, learned_draws, train_mod
 from resperturb.bounds.audit_result import AttackResult, AuditResult, Model
 from resperturb.data.canaries import Bools
 from resperturb.engine import Engine, local_engine
-from resperturb.engine.fanout import unfinished
 from resperturb.environment import environment
 from resperturb.errors import UsageError
 from resperturb.progress import duration
 from resperturb.training.config import TrainConfig
+from resperturb.training.many import unfinished
 from resperturb.training.run import Run
 
 _logger = logging.getLogger(__name__)

@@ -77,7 +77,7 @@ class TrainingTask(Task):
     seed: int
     plan: str
 
-    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+    def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train and ask; the model itself is not kept."""
         trained = self.train(self.indices.copy(), self.seed)
         pair = isinstance(trained, tuple) and len(trained) == 2

@@ -7,8 +7,9 @@ from resperturb.attacks.signals import Query
 from resperturb.audits.ask import ANSWER_FILES, answers_of, is_asked
 from resperturb.audits.candidates import candidate_images
 from resperturb.audits.shadow import features_of, has_features, learned_shadow_configs, shadow_folder
-from resperturb.engine import Engine, local_engine, train_many
+from resperturb.engine import Engine, local_engine
 from resperturb.training.config import DataConfig, TrainConfig
+from resperturb.training.many import train_many
 from resperturb.training.run import Run
 
 
@@ -48,7 +49,7 @@ def learned_draws(draws: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class AskAfterTraining:
-    """Ask a model what the attacks need of it where it was trained; for :func:`resperturb.engine.train_many`.
+    """Ask a model what the attacks need of it where it was trained; for :func:`resperturb.training.train_many`.
 
     Attributes:
         data: Of the target.

@@ -231,7 +231,7 @@ class _Trainings(Task):
     label: int
     numbers: tuple[int, ...]
 
-    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+    def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train, and keep how much each model believes in the canary's label."""
         import io
 

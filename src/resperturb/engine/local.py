@@ -3,8 +3,8 @@
 Each task resumes by itself, so nothing here keeps state. Processes are spawned and do not import the caller's main
 module: functions of a script or a notebook travel by value (cloudpickle), so a script needs no guard.
 
-A pool of our own, because those of the standard library and of joblib give up all tasks when one process dies, and
-tell a task of Ctrl-C before it could save what it has.
+A pool of our own: an executor of the standard library terminates all its processes when one dies, does not say which
+task that one had, and stops a process twice on Ctrl-C, which a training takes for "at once, do not save".
 """
 
 import multiprocessing
@@ -19,13 +19,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any
 
-from resperturb.engine.shared import Shared, attach, share
+from resperturb.engine.shared import Memory, attach, share
 from resperturb.engine.task import DiedError, Task, Tell
+from resperturb.environment import WAITING, wait_passively
 from resperturb.errors import ResperturbError
-from resperturb.heap import HUGE_PAGES, keep_freed_memory, use_huge_pages
+from resperturb.heap import HUGE_PAGES, use_huge_pages
 
 # A process that dies (for lack of memory, for instance) gets its task back so often.
 TRIES = 3
@@ -39,40 +38,34 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     task: int | None = None
-    has: str | None = None  # the key of the cargo that it was given last
 
 
 @dataclass
 class _Pool:
     threads: int
     workers: list[_Worker] = field(default_factory=list)
-    shared: dict[str, Shared | None] = field(default_factory=dict)
+    memories: dict[str, Memory | None] = field(default_factory=dict)
 
     def send(self, worker: _Worker, task: Task) -> None:
-        """Give a task to a worker; before it, what the task needs and the worker does not have yet."""
+        """Give a task to a worker, and tell it where the data are that the task reads."""
         import cloudpickle
 
-        cargo = task.cargo()
-        shared = None
-        if cargo is not None and cargo.key != worker.has:
-            if cargo.key not in self.shared:
-                packed = cargo.pack()
-                self.shared[cargo.key] = None if packed is None else share(packed)
-            shared = self.shared[cargo.key]
-        if cargo is not None and shared is not None:
-            worker.has = cargo.key
-        needs = cargo is not None and cargo.key == worker.has
-        worker.connection.send((needs, None if shared is None else (shared.content, shared.sizes)))
-        if shared is not None:
-            assert worker.process.pid is not None
-            send_handle(worker.connection, shared.handle, worker.process.pid)
-        worker.connection.send_bytes(cloudpickle.dumps(task))
+        worker.connection.send_bytes(cloudpickle.dumps((task, self._memory(task))))
+
+    def _memory(self, task: Task) -> Memory | None:
+        shared = task.shared()
+        if shared is None:
+            return None
+        if shared.key not in self.memories:
+            packed = shared.pack()
+            self.memories[shared.key] = None if packed is None else share(shared.key, packed)
+        return self.memories[shared.key]
 
     def start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.threads), daemon=True)
-        with _settings_of_workers(self.threads), _deaf_to_ctrl_c(), _without_main_module():
+        with _settings_of_workers(self.threads), _ignoring_ctrl_c(), _without_main_module():
             process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -96,9 +89,9 @@ class _Pool:
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
-        for shared in self.shared.values():
-            if shared is not None:
-                os.close(shared.handle)
+        for memory in self.memories.values():
+            if memory is not None:
+                os.close(memory.handle)
 
 
 def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
@@ -176,43 +169,36 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
 
 
 def _work(connection: Connection, threads: int) -> None:
-    """Do what comes through the pipe until it closes."""
-    # Ctrl-C is for the parent, which then asks each worker once: two requests would mean "at once, do not save".
+    """Do the tasks that come through the pipe until it closes."""
+    # Ctrl-C is for the parent, which then stops each worker once: two signals would mean "at once, do not save".
     with suppress(OSError):
         os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import cloudpickle
     import torch
 
-    keep_freed_memory()
     torch.set_num_threads(threads)
-    cargo: Any | None = None
-    while True:
-        try:
-            needs, sent = connection.recv()
-            if sent is not None:
-                content, sizes = sent
-                cargo = attach(content, sizes, recv_handle(connection))
+    key, data = "", None
+    with suppress(EOFError, OSError):  # the parent has closed the pipe, or is gone
+        while True:
             message = connection.recv_bytes()
-        except (EOFError, OSError):
-            return
-        outcome: ResperturbError | None = None
-        try:
-            task: Task = cloudpickle.loads(message)
-            task.work(task.folder, cargo=cargo if needs else None)
-        except ResperturbError as error:
-            outcome = error
-        except Exception as error:
-            traceback.print_exc()
-            outcome = ResperturbError(f"a training failed unexpectedly ({type(error).__name__}: {error}); see above.")
-        try:
+            outcome: ResperturbError | None = None
+            try:
+                task, memory = cloudpickle.loads(message)
+                if memory is not None and memory.key != key:
+                    key, data = memory.key, attach(memory)
+                task.work(task.folder, shared=None if memory is None else data)
+            except ResperturbError as error:
+                outcome = error
+            except Exception as error:
+                traceback.print_exc()
+                said = f"{type(error).__name__}: {error}"
+                outcome = ResperturbError(f"a training failed unexpectedly ({said}); see above.")
             connection.send(outcome)
-        except OSError:
-            return
 
 
 def _end_with_parent() -> None:
-    """Whoever kills the parent does not leave its workers behind."""
+    """Stop this process when its parent is gone, even if that was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -221,10 +207,11 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _settings_of_workers(threads: int) -> Iterator[None]:
-    """Let a new process see how many threads it may use, and in which pages memory comes, before it loads torch."""
-    names = (*THREAD_VARIABLES, HUGE_PAGES)
+    """Tell a new process its threads, how they wait, and its pages of memory, all before it loads torch."""
+    names = (*THREAD_VARIABLES, *WAITING, HUGE_PAGES)
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    wait_passively()
     use_huge_pages()
     try:
         yield
@@ -237,7 +224,7 @@ def _settings_of_workers(threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
+def _ignoring_ctrl_c() -> Iterator[None]:
     """Let a new process inherit that Ctrl-C is ignored, so that it does not die of it while it loads."""
     if threading.current_thread() is not threading.main_thread():
         yield

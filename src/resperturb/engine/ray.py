@@ -1,8 +1,8 @@
 """Tasks on a Ray cluster, whose nodes need neither a disk in common nor the data.
 
-A task works in a scratch folder of its node. Its cargo (the images) travels once to each node, into the memory that
-the workers of the node share; its files come back and are written here as each task ends. A task that is lost with
-its worker or its node begins anew; what has come back is never lost.
+A task works in a scratch folder of its node. Its shared data (the images) travel once to each node, into the memory
+that the workers of the node share; its files come back and are written here as each task ends. A task that is lost
+with its worker or its node begins anew; what has come back is never lost.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from typing import Any
 
 from resperturb.engine.local import usable_cores
 from resperturb.engine.task import DiedError, Files, Task, Tell, collected
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import ResperturbError, StoppedError, UsageError
 
 # Nodes of a cluster come and go, so a training gets more tries than a process of this machine.
 TRIES = 5
@@ -101,19 +101,17 @@ class _Running:
         self._shipped: dict[str, list[Any]] = {}
 
     def start(self, number: int, task: Task) -> None:
-        # In a list, the cargo is fetched by who needs it and not for every task.
-        reference = self.remote.remote(task, self._cargo(task), self.threads, self.accelerator, version("resperturb"))
+        # In a list, the data are fetched by the task that reads them and not for every task.
+        reference = self.remote.remote(task, self._sent(task), self.threads, self.accelerator, version("resperturb"))
         self.tasks[reference] = number
 
     def next(self) -> tuple[int, Files | ResperturbError]:
         """Wait until a task ends, and give its outcome."""
-        from resperturb.training.loop import InterruptedTrainingError
-
         [reference], _ = self.ray.wait(list(self.tasks), num_returns=1)
         outcome: Files | ResperturbError
         try:
             outcome = self.ray.get(reference)
-            if isinstance(outcome, InterruptedTrainingError):
+            if isinstance(outcome, StoppedError):
                 outcome = _LostError("its worker was told to end")
         except self.ray.exceptions.RayTaskError as error:
             # Ray itself failed in there: the images were lost on their way, for instance.
@@ -133,19 +131,19 @@ class _Running:
         for reference in left:
             self.ray.cancel(reference, force=True)
 
-    def _cargo(self, task: Task) -> list[Any]:
-        """Put the cargo of a task into the cluster, once."""
-        cargo = task.cargo()
-        if cargo is None:
+    def _sent(self, task: Task) -> list[Any]:
+        """Put the shared data of a task into the cluster, once."""
+        shared = task.shared()
+        if shared is None:
             return []
-        if cargo.key not in self._shipped:
-            packed = cargo.pack()
-            self._shipped[cargo.key] = [] if packed is None else [self.ray.put(packed)]
-        return self._shipped[cargo.key]
+        if shared.key not in self._shipped:
+            packed = shared.pack()
+            self._shipped[shared.key] = [] if packed is None else [self.ray.put(packed)]
+        return self._shipped[shared.key]
 
 
 def work_elsewhere(
-    task: Task, cargo: Sequence[Any], threads: int, accelerator: str, wanted: str
+    task: Task, shared: Sequence[Any], threads: int, accelerator: str, wanted: str
 ) -> Files | ResperturbError:
     """Do a task on a worker, in a scratch folder, and return its files; this is what Ray runs."""
     import ray
@@ -160,7 +158,7 @@ def work_elsewhere(
     try:
         with _scratch() as scratch:
             folder = scratch / "task"
-            task.work(folder, accelerator, ray.get(cargo[0]) if cargo else None)
+            task.work(folder, accelerator, ray.get(shared[0]) if shared else None)
             return collected(task, folder)
     except ResperturbError as error:
         return error

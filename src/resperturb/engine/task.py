@@ -12,11 +12,12 @@ Files = dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class Cargo:
-    """Data that many tasks need, sent to a node of a cluster once.
+class Shared:
+    """Data that many tasks of one machine or node read in place, sent there once.
 
-    ``pack`` is called where the tasks come from; what it returns travels, and tasks get it as ``cargo``. It returns
-    None for data that cannot travel, which every node must then have.
+    Attributes:
+        key: Names the data.
+        pack: Called where the tasks come from; it returns the data, or None if every node must have them itself.
     """
 
     key: str
@@ -33,7 +34,7 @@ class Task(ABC):
     folder: Path
 
     @abstractmethod
-    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+    def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Do it, and leave the results in ``folder``; what was begun there is resumed.
 
         Raises:
@@ -47,8 +48,8 @@ class Task(ABC):
         The last one says that the task is finished.
         """
 
-    def cargo(self) -> Cargo | None:
-        """Return the data that the task needs besides itself; None if there is none."""
+    def shared(self) -> Shared | None:
+        """Return the data that the task reads besides itself; None if there are none."""
         return None
 
     def receive(self, files: Files) -> None:

@@ -10,6 +10,7 @@ from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, ma
 from resperturb.training.distributed import Execution
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs, out_indices
 from resperturb.training.loop import InterruptedTrainingError, train
+from resperturb.training.many import train_many
 from resperturb.training.method import Method, method_of, register_method
 from resperturb.training.methods.dpsgd import Dpsgd, DpsgdSteps
 from resperturb.training.network import build_model, network_fingerprint
@@ -44,4 +45,5 @@ __all__ = [
     "predict",
     "register_method",
     "train",
+    "train_many",
 ]

@@ -21,7 +21,7 @@ from torch import nn
 from resperturb.data.images import ImageSet
 from resperturb.data.rows import in_chunks
 from resperturb.environment import environment
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import ResperturbError, StoppedError, UsageError
 from resperturb.files import plain, write_bytes
 from resperturb.perturbation import weights
 from resperturb.training.checkpoint import Checkpoint, EpochMetrics, Progress, read_checkpoint, save_checkpoint
@@ -51,7 +51,7 @@ class Update:
     metrics: EpochMetrics | None = None
 
 
-class InterruptedTrainingError(ResperturbError):
+class InterruptedTrainingError(StoppedError):
     """The training was asked to stop; what it had is saved."""
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from safetensors import SafetensorError, safe_open
 
-from resperturb.engine import DiedError, Engine, local_engine, train_many
+from resperturb.engine import DiedError, Engine, local_engine
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.training import (
     InterruptedTrainingError,
@@ -23,6 +23,7 @@ from resperturb.training import (
     network_fingerprint,
     open_run,
 )
+from resperturb.training.many import train_many
 from resperturb_reproduction.reproduce.plan import is_shadow
 
 SECONDS_BETWEEN_LOOKS = 5.0

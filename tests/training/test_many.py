@@ -1,7 +1,6 @@
 """Many trainings at once: all done, none twice, none left behind, whatever happens to a process."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resperturb.engine import DiedError, Task, TrainTask, train_many
-from resperturb.engine.local import _Pool, _run_all, _settings_of_workers, _Worker
+from resperturb.engine import Task
 from resperturb.errors import ResperturbError
 from resperturb.training.config import TrainConfig
 from resperturb.training.loop import train
+from resperturb.training.many import train_many
 from resperturb.training.run import Run
 from tests.conftest import tiny_config
 
@@ -94,25 +93,6 @@ def _refuse(tasks: Sequence[Task], jobs: int | None, tell: object) -> None:
     pytest.fail("there is nothing to train")
 
 
-def test_a_process_that_dies_every_time_is_given_up_on(tmp_path: Path) -> None:
-    configs = [tiny_config(data=SMALL, seed=seed) for seed in range(2)]
-    told: list[object] = []
-    tasks = [TrainTask(config, tmp_path / config.digest) for config in configs]
-    _run_all(tasks, _Doomed(1), 2, lambda task, outcome: told.append(outcome))
-    assert len(told) == 2
-    assert all(isinstance(outcome, DiedError) for outcome in told)
-    assert re.search(r"ended 3 times \(exit code -9\).*fewer --jobs", str(told[0]))
-
-
-class _Doomed(_Pool):
-    """Processes that are killed as soon as they start."""
-
-    def start(self) -> _Worker:
-        worker = super().start()
-        worker.process.kill()
-        return worker
-
-
 def script(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "script.py"
     path.write_text(text)
@@ -128,7 +108,7 @@ def environment() -> dict[str, str]:
 LONG = """
 import sys
 from pathlib import Path
-from resperturb.engine.fanout import train_many
+from resperturb.training import train_many
 from tests.conftest import tiny_config
 
 configs = [tiny_config(seed=seed, epochs=100000, data={"limit": 40}) for seed in range(2)]
@@ -152,15 +132,6 @@ def test_who_stops_the_parent_leaves_no_process_behind(tmp_path: Path, how: sign
     # What they had is saved, and can be gone on with.
     assert len(list(tmp_path.glob("runs/*/checkpoint.safetensors"))) == 2
     assert not list(tmp_path.glob("runs/*/result.json"))
-
-
-def test_a_new_process_is_told_how_many_threads_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with _settings_of_workers(2):
-        assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "2"
-    assert os.environ["OMP_NUM_THREADS"] == "7"
-    assert "MKL_NUM_THREADS" not in os.environ
 
 
 def test_dropout_is_in_the_training_and_not_in_the_answers(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from resperturb.engine.local import local
-from resperturb.engine.task import Cargo, Engine, Files, Task
+from resperturb.engine.task import Engine, Files, Shared, Task
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_bytes
 from resperturb.training.config import TrainConfig
@@ -44,13 +44,13 @@ class TrainTask(Task):
     after: AfterTraining | None = None
     trained: Files | None = None
 
-    def work(self, folder: Path, accelerator: str = "auto", cargo: Any | None = None) -> None:
+    def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train into ``folder``."""
         from resperturb.training.inputs import is_provided, load_inputs, provide
         from resperturb.training.loop import train
 
-        if cargo is not None and not is_provided(self.config.data.fingerprint):
-            provide(*(_unpacked(*packed) for packed in cargo))
+        if shared is not None and not is_provided(self.config.data.fingerprint):
+            provide(*(_unpacked(*packed) for packed in shared))
         elif folder != self.folder:
             try:
                 load_inputs(self.config.data)
@@ -71,9 +71,9 @@ class TrainTask(Task):
         after = () if self.after is None else self.after.results()
         return after if self.trained else (*RUN_FILES, *after, "result.json")
 
-    def cargo(self) -> Cargo:
+    def shared(self) -> Shared:
         """The images, if they are in memory."""
-        return Cargo(self.config.data.fingerprint, lambda: _packed(self.config))
+        return Shared(self.config.data.fingerprint, lambda: _packed(self.config))
 
     def receive(self, files: Files) -> None:
         """Write the files of a run that was trained elsewhere."""
