@@ -29,6 +29,7 @@ from resperturb.files import parse_yaml
 from resperturb.models.names import NetworkName, parse_name
 from resperturb.models.source import Argument, Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
+from resperturb.training.loss import Loss, loss_of
 from resperturb.training.method import Method, method_of
 from resperturb.training.predict import Constants
 
@@ -209,6 +210,11 @@ Perturbation = Annotated[
 MethodField = Annotated[
     Method, BeforeValidator(method_of), PlainSerializer(lambda method: method.to_dict(), return_type=dict[str, Any])
 ]
+LossField = Annotated[
+    InstanceOf[Loss] | None,
+    BeforeValidator(loss_of),
+    PlainSerializer(lambda loss: None if loss is None else loss.to_dict(), return_type=dict[str, Any] | None),
+]
 
 
 class TrainConfig(_Frozen):
@@ -257,6 +263,9 @@ class TrainConfig(_Frozen):
     )
     warmup_epochs: Count = Field(default=0, description="Epochs in which the rate rises first.")
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="Label smoothing.")
+    loss: LossField = Field(
+        default=None, description="Instead of cross-entropy: relaxloss:alpha=0.5 or hamp:gamma=0.95,alpha=0.001"
+    )
     class_weights: Annotated[Literal["balanced"] | tuple[PositiveNumber, ...] | None, BeforeValidator(_weights)] = (
         Field(default=None, description="Weights in the loss: balanced, or one per class: 1,2.5")
     )
@@ -296,6 +305,8 @@ class TrainConfig(_Frozen):
             isinstance(self.mean, tuple) and isinstance(self.std, tuple) and len(self.mean) != len(self.std)
         ):
             raise UsageError("mean and std are two numbers, or as many of each as the images have channels.")
+        if self.loss is not None and (self.label_smoothing or self.class_weights is not None):
+            raise UsageError(f"label smoothing and class weights go with cross-entropy, not with {self.loss.name}.")
         self.method.check(self)
         return self
 
@@ -384,7 +395,16 @@ class TrainConfig(_Frozen):
 
 # Fields that digests did not have at first, and two that they have under other names.
 _ADDED = frozenset({"bits", "rows", "canaries_for"}) | {
-    *("model_args", "weights", "network_fingerprint", "optimizer", "warmup_epochs", "class_weights", "precision")
+    *(
+        "model_args",
+        "weights",
+        "network_fingerprint",
+        "optimizer",
+        "warmup_epochs",
+        "class_weights",
+        "precision",
+        "loss",
+    )
 }
 _RENAMED = frozenset({"method", "seeded_noise"})
 

@@ -112,6 +112,8 @@ def _check(config: TrainConfig, world: World) -> None:
             "noise of scale 'batch_std' follows the whole batch, of which each of several processes sees its share "
             "only; use the scale 'constant', or one process."
         )
+    if world.size > 1 and config.loss is not None:
+        raise UsageError(f"the loss {config.loss.name} is one of whole batches; train in one process.")
 
 
 def resolve_config(config: TrainConfig, inputs: Inputs) -> TrainConfig:

@@ -75,7 +75,8 @@ def _name(run: Run) -> str:
 
 
 def _defence(config: TrainConfig) -> str:
-    labels = ["" if config.perturbation is None else config.perturbation.label, config.method.label]
+    parts = (config.perturbation, config.method, config.loss)
+    labels = ["" if part is None else part.label for part in parts]
     return " + ".join(filter(None, labels)) or "none"
 
 

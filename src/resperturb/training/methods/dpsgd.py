@@ -110,6 +110,10 @@ class Dpsgd(Method):
                 "DP-SGD bounds what each record does to the weights, and noise of scale 'batch_std' depends on the "
                 "whole batch, so no epsilon would hold; use the scale 'constant'."
             )
+        if config.loss is not None:
+            raise UsageError(
+                f"DP-SGD bounds the gradient of each record's cross-entropy; leave the loss {config.loss.name} out."
+            )
         if config.class_weights == "balanced":
             raise UsageError(
                 "balanced class weights are computed from the labels of the records, which DP-SGD must not look at; "

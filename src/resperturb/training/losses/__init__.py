@@ -1,0 +1,1 @@
+"""One module per loss; importing it registers the loss."""
