@@ -283,10 +283,10 @@ def test_the_command_says_on_what_it_trained_and_how_to_audit_that(tmp_path: Pat
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--model-args", "width"], "--model-args takes pairs"),
+        (["--model-args", "width"], "pairs are separated by commas"),
         (["--model-args", "width=3"], "takes no arguments"),
         (["--model", "wide-resnet28"], "unknown network 'wide-resnet28'"),
-        (["--class-weights", "heavy"], "--class-weights is balanced, or"),
+        (["--class-weights", "heavy"], "class_weights is balanced, or one weight per class"),
         (["--config", "none.yaml"], "cannot read none.yaml"),
         (["--weights", "pretrained"], "no pretrained weights of resnet8"),
         (["--strategy", "additive"], "needs --gamma"),

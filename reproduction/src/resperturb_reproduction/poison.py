@@ -27,8 +27,7 @@ from resperturb.errors import UsageError
 from resperturb.perturbation import noise_off
 from resperturb.privacy import Guarantee
 from resperturb.sealed import write_bound_json
-from resperturb.training import DataConfig, Run, TrainConfig, load_inputs, predict
-from resperturb.training.many import train_many
+from resperturb.training import DataConfig, Run, TrainConfig, load_inputs, predict, train_many
 
 Kind = Literal["backdoor", "clipbkd"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -109,7 +109,12 @@ def _counts(value: object) -> object:
 
 def _weights(value: object) -> object:
     """Read ``balanced``, or one weight per class: ``1,2.5``."""
-    return value.split(",") if isinstance(value, str) and value != "balanced" else value
+    if not isinstance(value, str) or value == "balanced":
+        return value
+    try:
+        return tuple(float(part) for part in value.split(","))
+    except ValueError:
+        raise UsageError(f"class_weights is balanced, or one weight per class, such as 1,2.5; not {value!r}.") from None
 
 
 class CanaryConfig(_Frozen):

@@ -22,8 +22,8 @@ from resperturb.training import (
     load_inputs,
     network_fingerprint,
     open_run,
+    train_many,
 )
-from resperturb.training.many import train_many
 from resperturb_reproduction.reproduce.plan import is_shadow
 
 SECONDS_BETWEEN_LOOKS = 5.0
