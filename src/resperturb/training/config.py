@@ -114,7 +114,9 @@ def _weights(value: object) -> object:
     try:
         return tuple(float(part) for part in value.split(","))
     except ValueError:
-        raise UsageError(f"class_weights is balanced, or one weight per class, such as 1,2.5; not {value!r}.") from None
+        raise UsageError(
+            f"class_weights is balanced, or one weight per class, such as 1,2.5; not {value!r}."
+        ) from None
 
 
 class CanaryConfig(_Frozen):
