@@ -10,9 +10,10 @@ from scipy.special import ndtr, ndtri, softmax
 from resperturb.bounds.arrays import Floats
 from resperturb.bounds.rates import gdp
 from resperturb.bounds.thresholds import Given
-from resperturb.heads import Descent, Release, audit_head
+from resperturb.heads import Descent, OneShot, Release, audit_head
 from resperturb.heads.gradient import Contributions, clipped_sums, descend
-from resperturb.heads.release import noise_of
+from resperturb.heads.one_shot import sums
+from resperturb.heads.release import noise_of, noisy
 from resperturb.heads.rows import HeadRows, rows_of
 from resperturb.heads.worst_case import crafted_rows
 from resperturb.privacy.accounting import Ledger, largest_auc
@@ -134,6 +135,27 @@ def test_noise_that_is_used_again_is_refuted_by_releases_of_two_steps_only() -> 
 
     assert scores(total, (7, 2), towards_label, repeated) <= MU
     assert scores(total, (7, 2), difference, repeated) > MU
+
+
+def test_one_shot_with_one_noise_for_both_releases_is_refuted() -> None:
+    sigma = OneShot().sigma(MU, classes=2)
+
+    def score(for_features: Floats, for_labels: Floats, shared: bool) -> float:
+        noise = noise_of()
+        square = noise(for_features.shape)
+        normals = (square + square.T) / 2
+        released = noisy(for_features, sigma, normals)
+        other = noisy(for_labels, sigma, normals[:, :2] if shared else noise(for_labels.shape))
+        # The same noise stands in both at the crafted coordinate, so that a difference is without noise.
+        return float(released[0, 0] - other[0, 0])
+
+    totals = {present: sums(zeroed(crafted_rows(), present)) for present in (True, False)}
+    found = {
+        shared: {present: [score(*total, shared) for _ in range(250)] for present, total in totals.items()}
+        for shared in (True, False)
+    }
+    assert shown(found[True][True], found[True][False]) > MU
+    assert shown(found[False][True], found[False][False]) <= MU
 
 
 def test_the_largest_attack_auc_is_that_of_the_curve() -> None:

@@ -494,5 +494,7 @@ def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says
     page = render(open_models([run.path]))
     assert f"proven {trained_for} ({converted} for swaps, drawn)" in page
     words = text(page)
-    assert f"psilon at most {trained_for} at delta {proven.delta:g}." in words
+    largest = f"attack AUC at most {proven.max_auc:.3f}"
+    assert f"psilon at most {trained_for} at delta {proven.delta:g}, {largest}." in words
+    assert f"AUC {proven.max_auc:.3f}" in done.stdout
     assert f"psilon at most {converted} at delta {proven.delta:g}, counted for the swap of a record" in words

@@ -122,8 +122,8 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     kinds = {whom(run.strongest.kind) for run in runs if run.strongest is not None}
     of = f" on {', '.join(sorted(kinds))}" if kinds else ""
     caption = (
-        f"AUC of the strongest attack{of}; 0.5 is guessing. Each epsilon rests on assumptions and protects something "
-        "particular: see the report, or --json."
+        f"AUC of the strongest attack{of}; 0.5 is guessing. Below a proven epsilon: the largest AUC that any attack "
+        "can have. Each epsilon rests on assumptions and protects something particular: see the report, or --json."
     )
     ways = measured_alike(runs)
     if why := not_comparable(runs):
@@ -163,14 +163,15 @@ def differences(runs: "Sequence[ReportedModel]") -> list[str]:
 
 
 def _proven(run: "ReportedModel") -> str:
-    """What is proven, and below it what that is for swaps where the lower bound is one for swaps."""
-    from resperturb.privacy.guarantee import number
+    """What is proven, for swaps too where the lower bound is one for swaps, and the largest AUC that it allows."""
+    from resperturb.privacy.guarantee import TELLING_AUC, number
 
     epsilon, tested = run.guarantee.claimed_epsilon, run.guarantees[-1]
     if epsilon == float("inf"):
         return "none"
     swap = f"\n<= {number(tested.claimed_epsilon)} swap" if "converted_from" in tested.details else ""
-    return f"<= {number(epsilon)}{swap}"
+    auc = f"\nAUC {run.guarantee.max_auc:.3f}" if run.guarantee.max_auc < TELLING_AUC else ""
+    return f"<= {number(epsilon)}{swap}{auc}"
 
 
 def _shown(bound: "LowerBound") -> str:

@@ -4,9 +4,11 @@ The record has features in a coordinate in which no other record has any. Client
 pair is a legal one, and on it the Gaussian mechanism shows all that its mu allows.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtr
 
 from resperturb.bounds.rates import clopper_pearson, gdp
 from resperturb.bounds.result import LowerBound
@@ -43,7 +45,8 @@ class HeadAudit:
 
     def __str__(self) -> str:
         return (
-            f"Proven: epsilon {self.epsilon:g} (mu {self.mu:.3f}). Shown by {self.trainings:,} trainings: at least "
+            f"Proven: epsilon {self.epsilon:g} (mu {self.mu:.3f}, attack AUC at most "
+            f"{ndtr(self.mu / math.sqrt(2)):.3f}). Shown by {self.trainings:,} trainings: at least "
             f"{self.gaussian.epsilon:.2f} as a test of the Gaussian claim, {self.any_curve.epsilon:.2f} without a "
             "curve."
         )

@@ -14,6 +14,8 @@ Level = Literal["meaningful", "weak", "vacuous"]
 # docs/theory.md says what an attacker can do at each of these.
 MEANINGFUL_UP_TO = 3.0
 WEAK_UP_TO = 10.0
+# A larger bound on the AUC rounds to 1.000 and says nothing.
+TELLING_AUC = 0.9995
 
 SCHEMA = 1
 
@@ -109,7 +111,8 @@ class Guarantee:
         if self.epsilon == math.inf:
             return f"no guarantee: {self.setting}"
         swap = ", counted for the swap of a record" if "converted_from" in self.details else ""
-        bound = f"epsilon at most {number(self.epsilon)} at delta {self.delta:g}{swap}"
+        auc = f", attack AUC at most {self.max_auc:.3f}" if self.max_auc < TELLING_AUC else ""
+        bound = f"epsilon at most {number(self.epsilon)} at delta {self.delta:g}{swap}{auc}"
         return f"no useful guarantee ({bound})" if self.level == "vacuous" else bound
 
     @property
@@ -187,7 +190,7 @@ class Guarantee:
         facts = [
             ("epsilon", f"{number(self.claimed_epsilon)} at delta {self.delta:g}"),
             *(() if self.not_met else self.notes),
-            *((("Attack AUC", f"at most {self.max_auc:.3f}, for any attack"),) if self.max_auc < 1 else ()),
+            *((("Attack AUC", f"at most {self.max_auc:.3f}, for any attack"),) if self.max_auc < TELLING_AUC else ()),
             ("Protects", self.protects),
             ("Compares", self.compares),
         ]
