@@ -26,8 +26,6 @@ from resperturb.noise.normals import (
 COUNT = 1 << 22
 needs_kernel = pytest.mark.skipif(kernel() is None, reason="no C++ compiler, or no AES instructions here")
 SAMPLERS = [pytest.param("kernel", marks=needs_kernel), "numpy", "device"]
-# Under the key 5 the radius of this pair is drawn from this word, which a search found.
-RARE_PAIR = (5_921_359, 145)
 # Each test would fail by bad luck with some other key once in about ten thousand keys.
 SIGMAS = 4.5
 
@@ -82,19 +80,54 @@ def test_the_kernel_computes_box_muller_of_the_ciphers_words() -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
 
 
+def words_of(key: bytes, tiles: int) -> np.ndarray:
+    """The words that radius and angle of each pair are drawn from, of the first ``tiles`` tiles."""
+    cipher, block = loaded(), np.empty(64, dtype=np.uint32)
+    words = np.empty((tiles * 16, 64), dtype=np.uint32)
+    for first in range(tiles * 16):
+        cipher._words(key, 16 * first, 0, block.ctypes.data)
+        words[first] = block
+    return words.reshape(tiles, 2, 512)
+
+
 @needs_kernel
-def test_a_radius_that_begins_with_many_zeros_takes_64_more_bits() -> None:
-    key = (5).to_bytes(16, "little")
-    pair, word = RARE_PAIR
-    tile, place = divmod(pair, 512)
-    block = loaded().words(key, (256 * tile + place // 4).to_bytes(16, "little"))
-    assert int.from_bytes(block[4 * (place % 4) :][:4], "little") == word < 256
-    more = loaded().words(key, (16 * pair).to_bytes(8, "little") + (1).to_bytes(8, "little"))
-    low = int.from_bytes(more[:4], "little") * 2**32 + int.from_bytes(more[4:8], "little")
-    uniform = (mpmath.mpf((word >> 1) << 64) + low + mpmath.mpf(1) / 2) / mpmath.mpf(2) ** 95
-    out = standard_normal(torch.empty(1024 * (tile + 1)), key)[-1024:]
-    radius = math.hypot(float(out[place]), float(out[512 + place]))
-    assert radius == pytest.approx(float(mpmath.sqrt(-2 * mpmath.log(uniform))), rel=1e-6)
+def test_every_radius_is_as_exact_as_is_promised() -> None:
+    tiles = 4096
+    for key in ((5).to_bytes(16, "little"), bytes(16)):
+        words = words_of(key, tiles)[:, 0].astype(np.int64)
+        drawn = standard_normal(torch.empty(1024 * tiles), key).double().numpy().reshape(tiles, 2, 512)
+        radius = np.hypot(drawn[:, 0], drawn[:, 1])
+        rare = (words < 2**16) | (words >= 2**32 - 2**16)
+        assert 30 < rare.sum() < 110  # 64 are expected of two million
+        # The exact radii with the same 31 bits lie between those of the two ends of the cell.
+        cell = (words >> 1)[~rare]
+        ends = [np.sqrt(-2 * np.log1p(-(2.0**31 - end) / 2.0**31)) for end in (cell, cell + 1)]
+        for end in ends:
+            assert np.abs(radius[~rare] - end).max() < 2.0**-16
+        for tile, place in np.argwhere(rare):
+            more = np.empty(64, dtype=np.uint32)
+            loaded()._words(key, 16 * int(tile * 512 + place), 1, more.ctypes.data)
+            bits = int(words[tile, place] >> 1)
+            for word in more[:3]:
+                bits = (bits << 32) + int(word)
+            with mpmath.workprec(300):
+                exact = mpmath.sqrt(-2 * mpmath.log((bits + mpmath.mpf(1) / 2) / mpmath.mpf(2) ** 127))
+            assert radius[tile, place] == pytest.approx(float(exact), rel=1e-6)
+
+
+@needs_kernel
+def test_the_ends_of_the_radius_have_their_exact_probabilities() -> None:
+    far, near = [], []
+    for key in range(12):
+        pairs = drawn("kernel", key).reshape(-1, 2, 512)
+        squared = pairs[:, 0] ** 2 + pairs[:, 1] ** 2
+        far.append(squared[squared > 32 * math.log(2)] / 2 - 16 * math.log(2))
+        near.append(-np.expm1(-squared[squared < -2 * math.log1p(-(2.0**-16))] / 2) * 2.0**16)
+    drawn.cache_clear()
+    pairs = 12 * COUNT // 2
+    for found, law in ((np.concatenate(far), "expon"), (np.concatenate(near), "uniform")):
+        assert stats.binomtest(found.size, pairs, 2.0**-16).pvalue > 1e-5
+        assert stats.kstest(found, law).pvalue > 1e-5
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -231,11 +264,11 @@ def test_tensors_with_holes_or_different_layouts_get_the_same_numbers_as_any() -
 
 
 def test_what_the_tail_adds_to_delta() -> None:
-    assert TAIL_PROBABILITY == 2.0**-63
-    exact = 3072 * (1 + mpmath.exp(8)) * mpmath.mpf(2) ** -63
+    assert TAIL_PROBABILITY == 2.0**-100
+    exact = 3072 * (1 + mpmath.exp(8)) * mpmath.mpf(2) ** -100
     assert tail_delta(3072, epsilon=8.0) == pytest.approx(float(exact), rel=1e-12)
     assert tail_delta(0, 8.0) == 0.0
-    assert tail_delta(3072, 0.0) == pytest.approx(2 * 3072 * 2.0**-63)
+    assert tail_delta(3072, 0.0) == pytest.approx(2 * 3072 * 2.0**-100)
     assert tail_delta(1, math.inf) == tail_delta(1, 1e6) == 1.0
 
 

@@ -74,8 +74,9 @@ constexpr int WIDTH = sizeof(Block) / 16, AT_ONCE = 16, BLOCKS = AT_ONCE / WIDTH
 // A tile is encrypted in 16 steps and transformed in 16: with each of the former one of the 64 lines of the next tile is
 // fetched, with each of the latter, which take longer, three.
 constexpr int LINE = 16, PART = PAIRS / 16, LINES_A_PART = 3;
-// Below this the 31 bits of a radius are too few: 64 more are drawn. That happens to one pair in 2^24.
-constexpr uint32_t RARE = 1u << 8;
+// Nearer than this to 0 or 2^32 a word has too few bits for a radius, and 96 more are drawn: for one pair in 2^15. Of the
+// others no radius is more than 2^-16 from the exact one with the same bits.
+constexpr uint32_t RARE = 1u << 16;
 // An eighth of a turn over 2^31: pi / 4 in single precision, scaled exactly.
 constexpr float EIGHTH = 0x1.921fb6p-1f * 0x1p-31f;
 
@@ -131,32 +132,32 @@ inline int32_t bits_of(float value) {
 
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// -2 log of the uniform number that the upper 31 bits of a word are. Of the mantissa m, which lies around 1, the
+// sqrt(-2 log u) of the uniform number u that the upper 31 bits of a word are. Of the mantissa m, which lies around 1, the
 // logarithm is 2 atanh(s) = 2 (s + s^3 / 3 + ...) with s = (m - 1) / (m + 1); four terms leave out less than 3e-9 of it.
-inline float squared_radius_of(uint32_t word) {
+inline float radius_of(uint32_t word) {
     const float u = ((float)(int32_t)(word >> 1) + 0.5f) * 0x1p-31f;
     const int32_t bits = bits_of(u), exponent = (bits - 0x3f3504f3) >> 23;
     const float m = of_bits(bits - (exponent << 23)), s = (m - 1.0f) / (m + 1.0f), square = s * s;
     float p = fma(square, -5.9161997e-1f, -7.9977500e-1f);
     p = fma(square, p, -1.3333337e0f);
-    return fma((float)exponent, -1.3862944f, fma(s * square, p, -4.0f * s));
+    return __builtin_sqrtf(fma((float)exponent, -1.3862944f, fma(s * square, p, -4.0f * s)));
 }
 
-// One pair in 2^24 has a radius whose bits begin with so many zeros that 64 more bits decide it: 2^-95 is cut off.
+// The radius of a rare pair, from 127 bits: the uniform number is right to its last digit near 0, and 1 - u is near 1.
 float rare_radius(const Key& key, uint64_t pair, uint32_t word) {
     uint32_t more[4 * AT_ONCE];
     encrypt(key, pair * AT_ONCE, 1, more);
-    const double rest = ((double)more[0] + ((double)more[1] + 0.5) * 0x1p-32) * 0x1p-32;
-    const double u = ((double)(word >> 1) + rest) * 0x1p-31;
-    return (float)__builtin_sqrt(-2.0 * __builtin_log(u));
+    const double rest = ((double)more[0] + ((double)more[1] + ((double)more[2] + 0.5) * 0x1p-32) * 0x1p-32) * 0x1p-32;
+    if (word < RARE) return (float)__builtin_sqrt(-2.0 * __builtin_log(((double)(word >> 1) + rest) * 0x1p-31));
+    const double left = ((double)(0x7fffffff - (word >> 1)) + (1.0 - rest)) * 0x1p-31;
+    return (float)__builtin_sqrt(-2.0 * __builtin_log1p(-left));
 }
 
 struct Pair {
     float first, second;
 };
 
-inline Pair pair_of(uint32_t word, uint32_t turn) {
-    const float radius = __builtin_sqrtf(squared_radius_of(word));
+inline Pair pair_of(float radius, uint32_t turn) {
     // The angle: polynomials within 45 degrees of an axis, which two bits pick.
     const float angle = (float)(int32_t)(turn << 2) * EIGHTH, square = angle * angle;
     float sine = fma(square, -1.9515295891e-4f, 8.3321608736e-3f);
@@ -171,18 +172,16 @@ inline Pair pair_of(uint32_t word, uint32_t turn) {
     return {length * x, length * y};
 }
 
-// Fill `numbers` with the tile at `index`, of these words: slower, and right for the pairs that need more bits.
+// Fill `numbers` with the tile at `index`, of these words, with the radii of rare pairs put right.
 void fill(const Key& key, uint64_t index, const uint32_t* words, float* numbers) {
-    for (int i = 0; i < PAIRS; i++) {
-        Pair pair = pair_of(words[i], words[PAIRS + i]);
-        if (words[i] < RARE) {
-            const float radius = __builtin_sqrtf(squared_radius_of(words[i]));
-            const float stretch = rare_radius(key, index * PAIRS + i, words[i]) / radius;
-            pair = {pair.first * stretch, pair.second * stretch};
-        }
+    const auto keep = [=](int i, Pair pair) {
         numbers[i] = pair.first;
         numbers[PAIRS + i] = pair.second;
-    }
+    };
+#pragma GCC ivdep
+    for (int i = 0; i < PAIRS; i++) keep(i, pair_of(radius_of(words[i]), words[PAIRS + i]));
+    for (int i = 0; i < PAIRS; i++)
+        if (words[i] + RARE < 2 * RARE) keep(i, pair_of(rare_radius(key, index * PAIRS + i, words[i]), words[PAIRS + i]));
 }
 
 // Call `use(i, n)` with every index below `count` and its number; it reads `from` and writes `to` at that index.
@@ -209,13 +208,13 @@ void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, 
             encrypt(key, (uint64_t)(start + word) / 4, 0, words + word);
         }
         uint32_t least = 0xffffffffu;
-        for (int i = 0; i < PAIRS; i++) least = words[i] < least ? words[i] : least;
-        if (least >= RARE && start + TILE <= count) {
+        for (int i = 0; i < PAIRS; i++) least = words[i] + RARE < least ? words[i] + RARE : least;
+        if (least >= 2 * RARE && start + TILE <= count) {
             for (int part = 0; part < PAIRS; part += PART) {
                 fetch(LINES_A_PART);
 #pragma GCC ivdep
                 for (int i = part; i < part + PART; i++) {
-                    const Pair pair = pair_of(words[i], words[PAIRS + i]);
+                    const Pair pair = pair_of(radius_of(words[i]), words[PAIRS + i]);
                     use(start + i, pair.first);
                     use(start + PAIRS + i, pair.second);
                 }

@@ -1,16 +1,16 @@
-"""Standard normals as pure functions of a 128-bit key, and the sums they are used in.
+"""Draw standard normals from a 128-bit key, and add them to tensors.
 
 On the processor the numbers come from the kernel (AES in counter mode, Box-Muller) or, without a compiler and in
-double precision, from numpy's ziggurat over SFC64 with a whole state made from the key. Other devices do Box-Muller
-in double precision over 63 random bits of torch's own generator there.
+double precision, from numpy's ziggurat over SFC64 with a whole state made from the key. Other devices use Box-Muller
+in double precision over torch's own generator there.
 
-**What is cut off.** A normal that a computer draws has no value beyond some bound, and what a noisy record shows
-there its neighbour cannot show. Couple each number with the exact normal that has the same leading random bits: they
-are the same up to rounding unless the exact one's radius lies in the last cell of the uniform number behind it, which
-has probability 2^-95 in the kernel and 2^-63 on other devices. (The ziggurat's tail ends beyond 12 standard
-deviations, with less than 2^-100 left.) So ``d`` numbers are within total variation ``d TAIL_PROBABILITY`` of exact
-ones, and what is (epsilon, delta)-private with exact ones is so with :func:`tail_delta` added to delta. The rounding
-of all floats is not counted, nor are exported graphs, which draw from their runtime.
+**Tails.** A computed normal has a largest value, and a record's noise beyond it would give the record away. Couple each
+number with the exact normal that has the same leading random bits. Both lie within 2^-16 of each other unless the exact
+radius lies in the last cell of its uniform number, which has probability 2^-127 in the kernel and 2^-126 on other
+devices. The ziggurat ends beyond 12 standard deviations, with less than 2^-100 left. So ``d`` numbers are within total
+variation ``d TAIL_PROBABILITY`` of exact ones up to that rounding. What is (epsilon, delta)-private with exact numbers is
+private with :func:`tail_delta` added to delta. Rounding is not counted, nor are exported graphs, which draw from their
+runtime.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from resperturb.noise.kernel import kernel, thread_pool
 
-TAIL_PROBABILITY = 2.0**-63
+TAIL_PROBABILITY = 2.0**-100
 _CHUNK = 1 << 18
 
 
@@ -43,7 +43,7 @@ def tail_delta(numbers: float, epsilon: float) -> float:
         The addition to delta, at most 1.
 
     >>> f"{tail_delta(3 * 32 * 32, epsilon=8.0):.1e}"
-    '9.9e-13'
+    '7.2e-24'
     """
     if numbers <= 0:
         return 0.0
@@ -214,10 +214,12 @@ def _sfc64(key: bytes, chunk: int) -> np.random.Generator:
 
 
 def _on_device(count: int, key: bytes, device: torch.device) -> Tensor:
-    """Box-Muller in double precision, from 63-bit numbers of the device's own generator."""
+    """Box-Muller in double precision, from 126 bits for a radius and 63 for an angle."""
     generator = keyed_generator(key, device)
-    words = torch.empty(2, -(-count // 2), dtype=torch.int64, device=device).random_(generator=generator)
-    uniform = (words.double() + 0.5) * 2.0**-63
+    words = torch.empty(3, -(-count // 2), dtype=torch.int64, device=device).random_(generator=generator)
+    high, low, turn = words.double()
+    # In two steps, so that a radius keeps its digits where the first bits are zeros.
+    uniform = ((high + (low + 0.5) * 2.0**-63) * 2.0**-63, (turn + 0.5) * 2.0**-63)
     radius, angle = torch.sqrt(-2 * torch.log(uniform[0])), (2 * math.pi) * uniform[1]
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:count]
 
