@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.noise import normals
 from resperturb.perturbation import Additive, strategy_of
 from resperturb.training.config import DataConfig
 from resperturb.training.inputs import load_inputs
@@ -101,6 +102,23 @@ def test_ctrl_c_saves_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     resumed = train(config, runs=tmp_path / "stopped", on_update=lambda update: steps.append(update.step))
     assert steps[0] == 6
     assert same(whole, resumed)
+
+
+def test_a_training_does_not_go_on_with_another_generator_of_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy, plain = tiny_config(perturbation=NOISE), tiny_config()
+    for config in (noisy, plain):
+        with pytest.raises(Stop):
+            train(config, runs=tmp_path, on_update=crash_at(5))
+    with monkeypatch.context() as elsewhere:
+        here = normals.kernel()
+        elsewhere.setattr(normals, "kernel", lambda: None if here else object())  # a machine with other compilers
+        with pytest.raises(ResperturbError, match=r"noise of .* was drawn by .*; resume it where it was started"):
+            train(noisy, runs=tmp_path)
+        assert train(plain, runs=tmp_path).result.environment.get("noise") is None
+    finished = train(noisy, runs=tmp_path)
+    assert finished.result.environment["noise"] == normals.generator_name(torch.device("cpu"))
 
 
 def test_a_damaged_checkpoint_is_noticed(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The kernel that draws normals on the processor: ``kernel.cpp``, compiled once on a machine that has a compiler.
+"""Compile and load ``kernel.cpp``, which draws normals on the processor.
 
-A compiler takes a second; what it wrote is kept in the user's cache folder and used by every later process. Without a
-compiler, or on a processor without AES instructions, :func:`kernel` is None and numpy draws the numbers instead,
-others, and ten times slower.
+A compiler takes a second. Its output is kept in the user's cache folder, and every later process loads it. Without a
+compiler, or on a processor without AES instructions, :func:`kernel` is None. Numpy then draws the numbers, ten times
+slower and other ones; a training is bound to the generator that it began with.
 """
 
 import ctypes

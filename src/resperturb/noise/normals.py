@@ -4,13 +4,13 @@ On the processor the numbers come from the kernel (AES in counter mode, Box-Mull
 double precision, from numpy's ziggurat over SFC64 with a whole state made from the key. Other devices use Box-Muller
 in double precision over torch's own generator there.
 
-**Tails.** A computed normal has a largest value, and a record's noise beyond it would give the record away. Couple each
-number with the exact normal that has the same leading random bits. Both lie within 2^-16 of each other unless the exact
-radius lies in the last cell of its uniform number, which has probability 2^-127 in the kernel and 2^-126 on other
-devices. The ziggurat ends beyond 12 standard deviations, with less than 2^-100 left. So ``d`` numbers are within total
-variation ``d TAIL_PROBABILITY`` of exact ones up to that rounding. What is (epsilon, delta)-private with exact numbers is
-private with :func:`tail_delta` added to delta. Rounding is not counted, nor are exported graphs, which draw from their
-runtime.
+**Tails.** A computed normal has a largest value, and a record's noise beyond it would give the record away. Couple
+each number with the exact normal that has the same leading random bits. Both lie within 2^-16 of each other unless
+the exact radius lies in the last cell of its uniform number, which has probability 2^-127 in the kernel and 2^-126
+on other devices. The ziggurat ends beyond 12 standard deviations, with less than 2^-100 left. So ``d`` numbers are
+within total variation ``d TAIL_PROBABILITY`` of exact ones up to that rounding. What is (epsilon, delta)-private
+with exact numbers is private with :func:`tail_delta` added to delta. Rounding is not counted, nor are exported
+graphs, which draw from their runtime.
 """
 
 import hashlib
@@ -51,10 +51,23 @@ def tail_delta(numbers: float, epsilon: float) -> float:
     return math.exp(min(0.0, exponent))
 
 
+def generator_name(device: torch.device) -> str:
+    """Name what draws single-precision normals on ``device``; another name draws other numbers from the same key.
+
+    The numbers of a name never change: a generator that draws others gets a new name.
+
+    >>> generator_name(torch.device("cpu")) in ("aes-2", "numpy-1")
+    True
+    """
+    if device.type != "cpu":
+        return f"torch-{device.type}-2"
+    return "numpy-1" if kernel() is None else "aes-2"
+
+
 def standard_normal(like: Tensor, key: bytes) -> Tensor:
     """Draw standard normals with the shape, type, device and memory layout of ``like``.
 
-    A pure function of the key and the layout, on machines whose processors have a kernel or on those that have none.
+    A pure function of the key, the layout and the generator that :func:`generator_name` names.
 
     >>> a, b = (standard_normal(torch.empty(3), bytes([i] * 16)) for i in (0, 1))
     >>> bool((a == b).any())

@@ -75,9 +75,17 @@ class Progress:
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, digest: str
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    digest: str,
+    generator: str = "",
 ) -> None:
-    """Write everything that the next step depends on, whole or not at all, for nobody but the owner to read."""
+    """Write everything that the next step depends on, whole or not at all, readable by the owner only.
+
+    ``generator`` names what draws the noise of a perturbation; it is empty for a training without noise.
+    """
     tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
@@ -86,7 +94,8 @@ def save_checkpoint(
     tensors["random.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["random.cuda"] = torch.cuda.get_rng_state()
-    metadata = {"progress": json.dumps(plain(progress)), "digest": digest, "checksum": SEAL}
+    about = {"progress": json.dumps(plain(progress)), "digest": digest, "generator": generator}
+    metadata = {**about, "checksum": SEAL}
     write_bytes(path, sealed(save(tensors, metadata)), private=True)
 
 
@@ -96,6 +105,7 @@ class Checkpoint:
 
     progress: Progress
     tensors: dict[str, Tensor]
+    generator: str = ""
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put a training back to where it was."""
@@ -132,7 +142,7 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
         raise ResperturbError(
             f"{path} belongs to another configuration ({metadata['digest']}, not {digest}); delete it."
         )
-    return Checkpoint(progress, tensors)
+    return Checkpoint(progress, tensors, metadata.get("generator", ""))
 
 
 def _metadata(content: bytes) -> dict[str, str]:

@@ -23,6 +23,7 @@ from resperturb.data.rows import in_chunks
 from resperturb.environment import environment
 from resperturb.errors import ResperturbError, StoppedError, UsageError
 from resperturb.files import plain, write_bytes
+from resperturb.noise import generator_name
 from resperturb.perturbation import weights
 from resperturb.training.checkpoint import Checkpoint, EpochMetrics, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
@@ -148,7 +149,7 @@ def _train(
 
     def save_progress() -> None:
         progress.seconds = time.monotonic() - started
-        save_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, progress, config.digest)
+        save_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, progress, config.digest, _generator(steps))
 
     def end_epoch() -> EpochMetrics:
         metrics = _end_of_epoch(progress, steps, inputs)
@@ -188,6 +189,12 @@ def _begin(run: Run, steps: Steps, world: World) -> Progress:
 
     found = world.first(read)
     if isinstance(found, Checkpoint):
+        if found.generator and found.generator != _generator(steps):
+            raise ResperturbError(
+                f"the noise of {run.path} was drawn by {found.generator}, and this machine has {_generator(steps)}, "
+                "which draws other numbers from the same seed; resume it where it was started, or delete "
+                f"{run.checkpoint_path} to train from the start."
+            )
         try:
             found.restore(steps.model, steps.optimizer)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -279,10 +286,15 @@ def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress:
         channels=members.channels,
         image_size=members.size,
         seconds=progress.seconds,
-        environment=environment(),
+        environment={**environment(), **({"noise": noise} if (noise := _generator(steps)) else {})},
         inputs_clipped=None if radius is None else clipped_share(members, run.config, radius),
     )
     run.finish(result)
+
+
+def _generator(steps: Steps) -> str:
+    """Name what draws the noise of the perturbation; empty if there is none."""
+    return generator_name(next(steps.model.parameters()).device) if steps.config.is_noisy else ""
 
 
 def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> float:
