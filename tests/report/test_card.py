@@ -27,6 +27,16 @@ def test_the_hub_reads_the_card_and_its_privacy_section(leaking: ReportedModel) 
     for attack in mine.audit.fixed:
         assert f"{attack.auc:.3f}" in card.text
     assert "not audited" not in card.text
+    metadata = card.data.to_dict()["resperturb"]
+    assert metadata["policy_sha256"] == default_policy().digest
+    assert metadata["status"] == "ABOVE POLICY"
+    assert "model inversion" in metadata["not_tested"]
+    assert mine.strongest is not None
+    assert card.data.eval_results is not None
+    assert [result.metric_value for result in card.data.eval_results] == [
+        round(mine.subject.test_accuracy, 4),
+        round(mine.strongest.auc, 4),
+    ]
 
 
 def test_a_model_that_was_not_audited_is_not_called_anything(private_run: Run) -> None:

@@ -27,6 +27,7 @@ def test_demo_prints_one_json_object_and_writes_a_report(tmp_path: Path, monkeyp
     assert page.stat().st_size > 1_000_000
     assert "POLICY" in page.read_text()
     assert [model["name"] for model in shown["models"]] == ["plain", "additive", "multiplicative"]
+    assert shown["decisions"].keys() == {"plain", "additive", "multiplicative"}
     for model in shown["models"]:
         assert 0 <= model["attack"]["auc"] <= 1
         assert {"name", "defence", "train_accuracy", "test_accuracy"} <= model.keys()

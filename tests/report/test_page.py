@@ -110,6 +110,26 @@ def test_groups_come_first_everywhere(tmp_path: Path) -> None:
     assert "AUC of the strongest attack on groups" in " ".join(done.stdout.split())
 
 
+def test_groups_are_called_after_their_column(tmp_path: Path) -> None:
+    audit = replace(audited(3, leak=1.0, rows=800, groups=200, out=tmp_path / "audit"), unit="patient_id")
+    page = render([named("mine", audit)])
+    shown = text(page)
+    assert "Given one patient who was in the training data and one who was not" in shown
+    assert "Finding a typical patient (AUC)" in shown
+    assert re.search(r"800 records of \d+ patients", shown)
+    assert "group" not in first_page(page).lower()
+
+
+def test_the_first_page_says_what_was_attacked(leaking: ReportedModel, quiet: ReportedModel) -> None:
+    assert leaking.audit is not None
+    recipe = replace(leaking, audit=replace(leaking.audit, subject="models of this recipe", targets=16))
+    assert "Attacked this model" in first_page(render([leaking]))
+    assert "Attacked models of this recipe (16 models trained for the audit)" in first_page(render([recipe]))
+    both = first_page(render([recipe, quiet]))
+    assert "attacked: models of this recipe" in both
+    assert "attacked: this model" in both
+
+
 def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
     page = render(runs)
     for key in figures(page):

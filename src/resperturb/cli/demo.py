@@ -33,6 +33,7 @@ def demo(
     from resperturb.audits import audit_run
     from resperturb.cli.progress import training_progress
     from resperturb.report.collect import model_of
+    from resperturb.report.decision import decision_of
     from resperturb.report.page import write_report
     from resperturb.report.policy import Limits, Policy
     from resperturb.training.demo import RUNS, demo_config
@@ -49,17 +50,31 @@ def demo(
         models.append(model_of(OpenedRun.of(run)))
     report = out / "report.html"
     # It asks for no shadow models, so that a first look ends with a decision.
-    write_report(report, models, TITLE, policy=Policy(limits=Limits(auc=0.6), name="demo"))
-    payload = {"report": str(report), "models": [model.to_dict() for model in models]}
-    emit(payload, as_json, lambda console: _show(console, report, models))
+    policy = Policy(limits=Limits(auc=0.6), name="demo")
+    write_report(report, models, TITLE, policy=policy)
+    decisions = [decision_of(model, policy) for model in models]
+    payload = {
+        "report": str(report),
+        "models": [model.to_dict() for model in models],
+        "decisions": {one.name: one.state.word for one in decisions},
+    }
+    emit(payload, as_json, lambda console: _show(console, report, models, decisions, policy))
 
 
-def _show(console: Any, report: Path, models: Any) -> None:
+def _show(console: Any, report: Path, models: Any, decisions: Any, policy: Any) -> None:
+    from rich.table import Table
+
     from resperturb.cli.report import comparison
 
     console.print(comparison(models))
-    console.print(f"Open {report} in a browser for the decision and the charts.")
-    console.print(
-        "Few attacks were made, without shadow models: a low AUC proves no privacy, a high one proves a leak. "
-        "Next: resperturb train --data YOUR_FOLDER --gamma 1.0"
-    )
+    console.print(f"Decision by the demo's policy ({policy.words}):")
+    table = Table.grid(padding=(0, 2, 0, 1))
+    for one in decisions:
+        colour, row = one.state.colour, one.deciding
+        table.add_row(
+            one.name, f"[{colour}]{one.state.shape} {one.state.word}[/]", row.verdict if row else one.meaning
+        )
+    console.print(table)
+    console.print(f"\nOpen {report} in a browser for the decision and the charts.")
+    console.print("Without shadow models the attacks are weak: they can show a leak, and never its absence.")
+    console.print("Next: resperturb train --data YOUR_FOLDER --gamma 1.0")

@@ -37,7 +37,7 @@ def gate(
     """Decide, print and exit with the decision."""
     from resperturb.errors import ResperturbError, UsageError
     from resperturb.report.collect import open_models
-    from resperturb.report.decision import decision_of
+    from resperturb.report.decision import NOT_TESTED, decision_of
     from resperturb.report.policy import default_policy, read_policy
 
     if init:
@@ -58,9 +58,11 @@ def gate(
         "outcome": decision.outcome,
         "status": shown.state.word,
         "words": shown.meaning,
+        "attacked": shown.attacked,
         "reasons": decision.reasons,
         "tried": decision.tried,
         "evidence": decision.evidence,
+        "not_tested": NOT_TESTED,
         "next_steps": shown.next_steps,
         "false_failure_rate": decision.false_failure_rate,
         "checks": decision.checks,
@@ -85,6 +87,7 @@ def _show(console: Any, shown: "ModelDecision", policy: str) -> None:
     console.print()
     enough = "reaches the policy's minimum" if shown.enough else "below the policy's minimum"
     facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_row("Attacked", escaped(shown.attacked))
     facts.add_row("Evidence", escaped(f"{shown.evidence}: {enough}"))
     facts.add_row("Next step", escaped("; ".join(shown.next_steps)))
     facts.add_row("Policy", escaped(policy))

@@ -119,7 +119,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     from resperturb.cli.output import visible
     from resperturb.report.wording import measured_alike, not_comparable, whom
 
-    kinds = {whom(run.strongest.kind) for run in runs if run.strongest is not None}
+    kinds = {whom(run.strongest.kind, run.unit) for run in runs if run.strongest is not None}
     of = f" on {', '.join(sorted(kinds))}" if kinds else ""
     caption = (
         f"AUC of the strongest attack{of}; 0.5 is guessing. Below a proven epsilon: the largest AUC that any attack "

@@ -5,7 +5,7 @@ from typing import Any
 
 from resperturb.bounds.audit_result import AuditResult
 from resperturb.report.collect import Finding, ReportedModel, kinds_of
-from resperturb.report.decision import RESIDUAL, ModelDecision, decision_of
+from resperturb.report.decision import NOT_TESTED, RESIDUAL, ModelDecision, decision_of
 from resperturb.report.policy import Policy
 from resperturb.report.wording import plainly, whom
 
@@ -25,12 +25,11 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
     """
     import yaml
 
-    header: dict[str, Any] = {"tags": ["privacy", "membership-inference", "resperturb"]}
     decision, subject, guarantee = decision_of(model, policy), model.subject, model.guarantee
     reviewers = [fact for fact in subject.facts if fact.reviewers_only and for_reviewers]
     lines = [
         "---",
-        yaml.safe_dump(header, sort_keys=False).strip(),
+        yaml.safe_dump(_metadata(model, decision, policy), sort_keys=False, allow_unicode=True).strip(),
         "---",
         "",
         f"# {_text(model.name)}",
@@ -39,9 +38,8 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
         "",
         "## Privacy",
         "",
-        *_decided(decision, policy),
+        *_decided(decision, policy, _text(plainly(model))),
         "",
-        *([f"{_text(plainly(model))}", ""] if model.audit else []),
         "### What was tried",
         "",
         *(
@@ -72,18 +70,42 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
     return "\n".join(lines) + "\n"
 
 
-def _decided(decision: ModelDecision, policy: Policy) -> list[str]:
+def _metadata(model: ReportedModel, decision: ModelDecision, policy: Policy) -> dict[str, Any]:
+    """What the Hub indexes: tags, the results that were measured here, and the decision for machines."""
+    task = "image-classification" if model.subject.network else "other"
+    metrics = [{"type": "accuracy", "name": "test accuracy", "value": round(model.subject.test_accuracy, 4)}]
+    if model.strongest is not None:
+        on = whom(model.strongest.kind, model.unit)
+        name = f"AUC of the strongest membership attack on {on} (0.5 is guessing)"
+        metrics.append({"type": "membership-inference-auc", "name": name, "value": round(model.strongest.auc, 4)})
+    result = {"task": {"type": task}, "dataset": {"name": "not published", "type": "private"}, "metrics": metrics}
+    return {
+        **({"pipeline_tag": task} if model.subject.network else {}),
+        "tags": ["privacy", "membership-inference", "resperturb"],
+        "model-index": [{"name": model.name, "results": [result]}],
+        "resperturb": {
+            "status": decision.state.word,
+            "attacked": decision.attacked,
+            "policy": policy.name,
+            "policy_sha256": policy.digest,
+            "not_tested": list(NOT_TESTED),
+        },
+    }
+
+
+def _decided(decision: ModelDecision, policy: Policy, plain: str) -> list[str]:
     """The decision as a table: what was measured, the interval that decides, the limit."""
     table = ["| measured | found | limit | |", "|---|---|---|---|"]
     for row in decision.rows:
         table.append(f"| {row.title} | {row.found} | {row.limit} | {row.state.shape} {row.verdict} |")
     enough = "reaches the policy's minimum" if decision.enough else "below the policy's minimum"
     return [
-        f"**{decision.state.shape} {decision.status}.** {decision.meaning}",
+        f"**{decision.state.shape} {decision.status}.** {decision.meaning} {plain}".rstrip(),
         "",
         *table,
         "",
-        f"Evidence: {decision.evidence}; {enough}. Next: {'; '.join(map(_text, decision.next_steps))}",
+        f"Attacked: {decision.attacked}. Evidence: {decision.evidence}; {enough}. "
+        f"Next: {'; '.join(map(_text, decision.next_steps))}",
         "",
         f"Policy: {_text(policy.id)}.",
     ]
@@ -91,18 +113,18 @@ def _decided(decision: ModelDecision, policy: Policy) -> list[str]:
 
 def _audit(model: ReportedModel, audit: AuditResult) -> list[str]:
     lines = [f"| attack | on | AUC ({100 * audit.confidence:g}%) | TPR at 1% FPR |", "|---|---|---|---|"]
-    lines += [_attack(Finding(attack, kind)) for attack in audit.fixed for kind in kinds_of(attack)]
+    lines += [_attack(Finding(attack, kind), model.unit) for attack in audit.fixed for kind in kinds_of(attack)]
     lower = model.lower
     assert lower is not None
     return [*lines, "", f"Shown: {_text(_sentence(lower.words, capital=False))}"]
 
 
-def _attack(found: Finding) -> str:
+def _attack(found: Finding, unit: str) -> str:
     point = found.tpr(0.01)
     rate = "not measurable" if point is None or point.tied else f"{point.tpr:.3f}"
     low, high = found.interval
     area = f"{found.auc:.3f} ({low:.3f} to {high:.3f})"
-    return f"| {_text(found.name)} | {_text(whom(found.kind))} | {area} | {rate} |"
+    return f"| {_text(found.name)} | {_text(whom(found.kind, unit))} | {area} | {rate} |"
 
 
 def _sentence(words: str, capital: bool = True) -> str:

@@ -13,6 +13,7 @@ from resperturb.privacy import Guarantee
 from resperturb.report.folders import Opened, open_folder
 from resperturb.report.scored import ScoredAttack, scored_attacks
 from resperturb.report.subject import Subject, subject_of_audit
+from resperturb.report.wording import group_name
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class ReportedModel:
         if tested is None or (tested.neighbours, tested.claimed_epsilon) == (one.neighbours, one.claimed_epsilon):
             return (one,)
         return one, tested
+
+    @property
+    def unit(self) -> str:
+        """What a group of records is called: ``patient``; ``group`` where that is not known."""
+        return group_name(self.audit)
 
     @property
     def lower(self) -> LowerBound | None:

@@ -8,11 +8,13 @@ from resperturb.progress import duration
 from resperturb.report.collect import ReportedModel
 from resperturb.report.gate import Check, Decision, Outcome, decide
 from resperturb.report.policy import EVIDENCE, Policy
-from resperturb.report.wording import counted, several
+from resperturb.report.wording import attacked, counted, several
 
+# Attacks with another aim than membership: no audit makes them.
+NOT_TESTED = ("attribute inference", "model inversion", "reconstruction of training records")
 RESIDUAL = (
     "stronger attacks, or more shadow models",
-    "reconstruction and attribute inference",
+    *NOT_TESTED,
     "several releases of one model",
     "the most exposed person",
 )
@@ -127,6 +129,7 @@ class ModelDecision:
         name: The name of the model.
         decision: What the policy says.
         leaks: Whether a leak was seen; None without an audit.
+        attacked: What was attacked: this model, or models of its recipe.
         evidence: What the audit tried, against what the policy asks for.
         next_steps: What to do next: commands first.
     """
@@ -134,6 +137,7 @@ class ModelDecision:
     name: str
     decision: Decision
     leaks: bool | None
+    attacked: str
     evidence: str
     next_steps: tuple[str, ...]
 
@@ -187,9 +191,14 @@ def lacking(decision: Decision) -> list[Check]:
 def decision_of(model: ReportedModel, policy: Policy) -> ModelDecision:
     """Decide about one model by a policy."""
     decision = decide(model.audit, model.guarantee, policy)
-    evidence = _evidence(decision, policy)
-    leaks = None if model.audit is None else model.leaks
-    return ModelDecision(model.name, decision, leaks, evidence, tuple(_next_steps(model, decision, policy)))
+    return ModelDecision(
+        name=model.name,
+        decision=decision,
+        leaks=None if model.audit is None else model.leaks,
+        attacked=attacked(model.audit),
+        evidence=_evidence(model, decision, policy),
+        next_steps=tuple(_next_steps(model, decision, policy)),
+    )
 
 
 def worst_first(decisions: Sequence[ModelDecision]) -> list[ModelDecision]:
@@ -197,7 +206,7 @@ def worst_first(decisions: Sequence[ModelDecision]) -> list[ModelDecision]:
     return sorted(decisions, key=lambda one: ("failed", "unknown", "met").index(one.decision.outcome))
 
 
-def _evidence(decision: Decision, policy: Policy) -> str:
+def _evidence(model: ReportedModel, decision: Decision, policy: Policy) -> str:
     if not decision.evidence:
         return "none"
     least = policy.evidence
@@ -206,6 +215,8 @@ def _evidence(decision: Decision, policy: Policy) -> str:
         wanted, what = getattr(least, name), EVIDENCE[name]
         if has or wanted:
             parts.append(f"{has} of {wanted} {several(what)}" if has < wanted else counted(has, what))
+            if name == "records" and model.audit is not None and model.audit.groups:
+                parts[-1] += f" of {counted(model.audit.groups, model.unit)}"
     return " · ".join(parts)
 
 

@@ -12,7 +12,7 @@ from resperturb.bounds.metrics import can_be_seen
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
 from resperturb.report.policy import EVIDENCE, Policy
-from resperturb.report.wording import counted, unit_of, whom
+from resperturb.report.wording import counted, group_name, several, unit_of
 
 Outcome = Literal["met", "failed", "unknown"]
 
@@ -150,7 +150,7 @@ def tried(audit: AuditResult) -> str:
     about = [counted(records, "record")] if records else []
     about += [counted(canaries, "canary")] if canaries else []
     shadows = counted(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
-    of = f" of {counted(audit.groups, 'group')} (patients)" if audit.groups else ""
+    of = f" of {counted(audit.groups, group_name(audit))}" if audit.groups else ""
     return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
 
 
@@ -201,7 +201,7 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
             yield _Limited(f"AUC{per}", f"Finding a typical {one}", limits.auc, found, missing)
         for fpr, limit in ((0.01, limits.tpr_at_1_percent_fpr), (0.001, limits.tpr_at_0_1_percent_fpr)):
             if limit is not None:
-                title = f"{whom(one).capitalize()} found at {100 * fpr:g}% false alarms"
+                title = f"{several(one).capitalize()} found at {100 * fpr:g}% false alarms"
                 missing = "there were too few non-members for so low a rate, or scores tie"
                 yield _Limited(f"TPR at {100 * fpr:g}% FPR{per}", title, limit, _rates(found, fpr), missing)
     if limits.most_exposed_auc is not None:

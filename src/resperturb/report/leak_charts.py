@@ -48,7 +48,7 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
         f"{run.name}: test accuracy {accuracy:.3f}, AUC {auc:.3f}"
         for (_, run, _), (auc, accuracy) in zip(found, points, strict=True)
     )
-    kinds = " and ".join(sorted({whom(one.kind) for _, _, one in found}))
+    kinds = " and ".join(sorted({whom(one.kind, run.unit) for _, run, one in found}))
     return Chart(
         "frontier",
         "Accuracy against leakage",

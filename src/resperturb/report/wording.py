@@ -75,7 +75,7 @@ def plainly(run: "ReportedModel") -> str:
     found = run.strongest
     if found is None or run.audit is None:
         return ""
-    who = "who" if found.kind.startswith(GROUP) and unit_of(run.audit, found.kind) != GROUP else "that"
+    who = "who" if unit_of(run.audit, found.kind) not in (GROUP, RECORD, "canary") else "that"
     return (
         f"Given one {unit_of(run.audit, found.kind)} {who} was in the training data and one {who} was not, the "
         f"attacker names the right one in {round(100 * found.auc)} of 100 cases (guessing: 50)."
@@ -90,14 +90,32 @@ def unit_of(audit: AuditResult, kind: str) -> str:
         kind: The kind of candidate.
     """
     if kind.startswith(GROUP):
-        return GROUP if audit.unit == RECORD else audit.unit
+        return group_name(audit)
     return RECORD if kind == RECORD else "canary"
+
+
+def group_name(audit: AuditResult | None) -> str:
+    """Name one group of records after the column that says who they belong to: ``patient`` for ``patient_id``."""
+    if audit is None or audit.unit == RECORD:
+        return GROUP
+    return audit.unit.removesuffix("_id").replace("_", " ") or GROUP
 
 
 def members(audit: AuditResult, kind: str) -> str:
     """Name the members of a kind of candidate in the plural."""
+    if kind.startswith(GROUP):
+        return f"{several(unit_of(audit, kind))} of the training set"
+    return f"training {whom(kind)}"
+
+
+def attacked(audit: AuditResult | None) -> str:
+    """Say what the numbers of an audit are about."""
+    if audit is None:
+        return "nothing"
+    if audit.subject == "this model":
+        return "this model"
     return (
-        f"{several(unit_of(audit, kind))} of the training set" if kind.startswith(GROUP) else f"training {whom(kind)}"
+        f"models of this recipe ({counted(audit.targets, 'model')} trained for the audit), not a model that you hold"
     )
 
 
@@ -122,7 +140,7 @@ def unequal(runs: "Sequence[ReportedModel]") -> str | None:
     said = [f"Missing: {'; '.join(said)}."] if said else []
     for what, values in (
         ("shadow models", {run.name: audit.shadows.count for run, audit, _ in made}),
-        ("candidates", {run.name: ", ".join(map(whom, run.kinds)) for run, _, _ in made}),
+        ("candidates", {run.name: ", ".join(whom(kind, run.unit) for kind in run.kinds) for run, _, _ in made}),
     ):
         if len(set(values.values())) > 1:
             said.append(f"The {what}: {', '.join(f'{value} for “{name}”' for name, value in values.items())}.")
@@ -173,7 +191,7 @@ def _others(run: "ReportedModel") -> str:
     attack, kind = audit.headline
     if run.leaks and not run.findings[0].metrics.shows_leak:
         low, high = attack.metrics[kind].auc_interval
-        said += f"; the leak shows on {whom(kind)} ({attack.full_name}, AUC {low:.3f} to {high:.3f})"
+        said += f"; the leak shows on {whom(kind, run.unit)} ({attack.full_name}, AUC {low:.3f} to {high:.3f})"
     return said
 
 
@@ -196,14 +214,14 @@ def several(one: str) -> str:
     return one[:-1] + "ies" if one.endswith("y") else one + "s"
 
 
-def whom(candidates: str) -> str:
-    """Name a kind of candidate in the plural.
+def whom(candidates: str, unit: str = GROUP) -> str:
+    """Name a kind of candidate in the plural; ``unit`` is what a group is called.
 
-    >>> whom("record"), whom("group"), whom("near_duplicate")
-    ('records', 'groups', 'near-duplicate canaries')
+    >>> whom("record"), whom("group", "patient"), whom("near_duplicate")
+    ('records', 'patients', 'near-duplicate canaries')
     """
     if candidates.startswith(GROUP):
-        return candidates.replace(GROUP, "groups", 1)
+        return candidates.replace(GROUP, several(unit), 1)
     if candidates in (RECORD, CANARIES):
         return "records" if candidates == RECORD else candidates
     return candidates.replace("_", "-") + " canaries"
