@@ -70,11 +70,11 @@ def chosen_data_in(data_in: str | None = None) -> DataIn:
     return chosen  # type: ignore[return-value]
 
 
-def cache_folder() -> Path:
-    """Give the folder of the decoded images: RESPERTURB_CACHE, or ``resperturb`` among the user's caches."""
+def cache_folder(kind: str) -> Path:
+    """Give the folder of what is kept of one kind: in RESPERTURB_CACHE, or ``resperturb`` among the user's caches."""
     if named := os.environ.get(CACHE_VARIABLE):
-        return expanded(named) / "images"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "resperturb" / "images"
+        return expanded(named) / kind
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "resperturb" / kind
 
 
 def decoded(records: Records, decoder: Decoder, data_in: DataIn) -> Images:
@@ -118,7 +118,7 @@ class _IfItFits:
 def _on_disk(records: Records, decoder: Decoder) -> Pixels:
     key = repr((_DECODING, PIL.__version__, records.identity, decoder.image_size, decoder.bits))
     stem = re.sub(r"\W+", "-", "-".join(Path(records.origin).with_suffix("").parts[-2:])).strip("-")[:40] or "images"
-    file = cache_folder() / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
+    file = cache_folder("images") / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
     try:
         there = _mapped(file, len(records), decoder)
         return _filled(file, records, decoder) if there is None else there

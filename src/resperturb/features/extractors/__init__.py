@@ -1,0 +1,1 @@
+"""The built-in feature extractors, one file each."""

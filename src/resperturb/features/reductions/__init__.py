@@ -1,0 +1,1 @@
+"""The built-in reductions of features, one file each."""
