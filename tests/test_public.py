@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "src"
-PACKAGES = ("audits", "bounds", "data", "engine", "heads", "models", "perturbation", "privacy", "report", "training")
+PACKAGES = (
+    "audits",
+    "bounds",
+    "data",
+    "engine",
+    "frontier",
+    "heads",
+    "models",
+    "perturbation",
+    "privacy",
+    "report",
+    "training",
+)
 
 
 def exports(package: str) -> set[str]:

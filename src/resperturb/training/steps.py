@@ -80,7 +80,11 @@ class Steps:
         indices = self._shuffled(progress)
         images, labels = self._batch(indices, self._augmentation(progress))
         logits = self.module(images)
-        loss = self._loss(logits, labels, len(indices), progress.epoch)
+        chosen = self.config.loss
+        if chosen is None:
+            loss = self._loss(logits, labels, len(indices))
+        else:
+            loss = chosen.of_batch(logits, labels, progress.epoch)
         self._fabric_optimizer.zero_grad()
         self.fabric.backward(loss)
         self._fabric_optimizer.step()
@@ -88,10 +92,8 @@ class Steps:
         loss_sum = float(loss.detach()) * len(indices) / self.world.size
         return StepOutcome(loss_sum, correct(logits, labels), len(labels))
 
-    def _loss(self, logits: Tensor, labels: Tensor, batch: int, epoch: int) -> Tensor:
+    def _loss(self, logits: Tensor, labels: Tensor, batch: int) -> Tensor:
         """Give the loss whose gradient, averaged over the processes, is that of the mean over the whole ``batch``."""
-        if self.config.loss is not None:
-            return self.config.loss.of_batch(logits, labels, epoch)
         if self.world.size == 1 and self._weights is None:
             return F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
         # The shares of a batch need not be equal, and one may be empty.

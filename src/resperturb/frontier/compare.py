@@ -1,0 +1,187 @@
+"""Compare settings at equal accuracy, target by target on the same coins.
+
+Early stopping is free: every checkpoint of a training is a point. A setting is compared with the least leaking
+ordinary regulariser that is at least as accurate, by interpolation between two checkpoints. That regulariser is
+chosen on one half of the targets and compared on the other, and the other way round, so that choosing costs nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from resperturb.bounds.arrays import Floats, Ints
+from resperturb.bounds.targets import Difference, paired_difference
+from resperturb.errors import UsageError
+from resperturb.frontier.curve import PRIMARY, Curve
+
+# Checkpoints closer in accuracy than this are taken to be equally accurate.
+SAME_ACCURACY = 0.01
+FEWEST_TARGETS = 8
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A setting minus the best ordinary regulariser of at least its accuracy.
+
+    Attributes:
+        setting: Name of the setting.
+        endpoint: What is compared, such as ``auc``.
+        comparators: Those that were chosen: one, or one for each half of the targets.
+        accuracy: Accuracy of the setting.
+        difference: Its leak minus theirs; the interval is simultaneous over ``comparisons``.
+        comparisons: The number of comparisons that the interval is corrected for (Bonferroni).
+    """
+
+    setting: str
+    endpoint: str
+    comparators: tuple[str, ...]
+    accuracy: float
+    difference: Difference
+    comparisons: int
+
+    @property
+    def verdict(self) -> str:
+        """``equivalent``, ``leaks less``, ``leaks more`` or ``not decided``.
+
+        A difference that is smaller than the margin does not matter, whether or not it is told apart from 0.
+        """
+        low, high = self.difference.interval
+        if self.difference.equivalent:
+            return "equivalent"
+        return "leaks less" if high < 0 else "leaks more" if low > 0 else "not decided"
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in a sentence."""
+        found = self.difference
+        low, high = found.interval
+        direction = "less" if found.mean < 0 else "more"
+        against = " or ".join(self.comparators)
+        said = {
+            "equivalent": f"equivalent within {found.margin:g}",
+            "not decided": "not told apart",
+        }.get(self.verdict, "decided")
+        return (
+            f"{self.setting} leaks {abs(found.mean):.3f} {direction} ({self.endpoint}) than {against} at accuracy "
+            f"{self.accuracy:.3f} [{low:+.3f}, {high:+.3f}]: {said}."
+        )
+
+
+def compare(
+    curves: Sequence[Curve], endpoint: str = PRIMARY, confidence: float = 0.95, margin: float = 0.02
+) -> tuple[Compared, ...]:
+    """Compare the final model of each setting with the best ordinary regularisation.
+
+    Args:
+        curves: All settings, on the same coins.
+        endpoint: The leak that is compared.
+        confidence: Joint confidence of all intervals; each test of equivalence has its own error 1 - ``confidence``.
+        margin: The largest difference that does not matter.
+
+    Returns:
+        One comparison per setting that is not ordinary regularisation itself and has a comparator; none where there
+        are fewer than eight targets.
+    """
+    defended = [curve for curve in curves if not curve.ordinary]
+    prepared = [(curve, *found) for curve in defended if (found := _against(curve, curves, endpoint)) is not None]
+    joint = 1 - (1 - confidence) / max(1, len(prepared))
+    return tuple(
+        Compared(
+            curve.setting,
+            endpoint,
+            names,
+            float(curve.accuracy[-1].mean()),
+            _difference(own, other, confidence, joint, margin),
+            len(prepared),
+        )
+        for curve, names, own, other in prepared
+    )
+
+
+def _difference(own: Floats, other: Floats, confidence: float, joint: float, margin: float) -> Difference:
+    alone = paired_difference(own, other, confidence, margin)
+    together = paired_difference(own, other, joint, margin)
+    return replace(together, equivalent=alone.equivalent)
+
+
+def _against(curve: Curve, curves: Sequence[Curve], endpoint: str) -> tuple[tuple[str, ...], Floats, Floats] | None:
+    """Find comparators; return their names, and the leak of the setting and of its comparator on each target."""
+    others = [other for other in curves if other.ordinary]
+    common = curve.targets
+    for other in others:
+        common = np.intersect1d(common, other.targets)
+    if len(common) < FEWEST_TARGETS or endpoint not in curve.leaks:
+        return None
+    own = curve.on(common)
+    kept = [other.on(common) for other in others if endpoint in other.leaks]
+    # Where none is as accurate, those that are less accurate by too little to matter.
+    for spared in (0.0, SAME_ACCURACY):
+        wanted = own.accuracy[-1] - spared
+        if found := dict(point for other in kept for point in _as_accurate(other, wanted, endpoint)):
+            break
+    else:
+        return None
+    names, chosen = best_of(found, common // 2)
+    return names, own.leaks[endpoint][-1], chosen
+
+
+def best_of(others: Mapping[str, Floats], pairs: Ints) -> tuple[tuple[str, ...], Floats]:
+    """Choose the least leaking of several on each half of the targets, and return what it leaks on the other half.
+
+    Args:
+        others: One value per target of each.
+        pairs: The pair of every target; pairs stay in one half.
+
+    Returns:
+        The names of those that were chosen, and one value per target.
+
+    Raises:
+        UsageError: There is nothing to choose from.
+
+    >>> best_of({"a": np.array([1.0, 1, 1, 1]), "b": np.array([2.0, 2, 2, 2])}, np.array([0, 0, 1, 1]))
+    (('a',), array([1., 1., 1., 1.]))
+    """
+    if not others:
+        raise UsageError("there is nothing to compare with.")
+    first = np.unique(pairs, return_inverse=True)[1] % 2 == 0
+    chosen = np.empty(len(pairs))
+    names = []
+    for half in (first, ~first):
+        names.append(min(others, key=lambda name: float(others[name][half].mean())))
+        chosen[~half] = others[names[-1]][~half]
+    return tuple(dict.fromkeys(names)), chosen
+
+
+def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tuple[str, Floats]]:
+    """Yield what a curve leaks where it is as accurate, or more accurate, target by target.
+
+    Between two checkpoints the leak is interpolated to the mean accuracy. What the accuracies of single targets
+    deviate from that is carried along the line, so that the spread over targets has the error of both axes.
+    """
+    means, leaks = curve.accuracy.mean(axis=1), curve.leaks[endpoint]
+    wanted = float(accuracy.mean())
+    for stage, mean in enumerate(means):
+        if mean >= wanted:
+            yield named(curve.setting, curve.stages[stage] if stage < len(means) - 1 else ""), leaks[stage]
+    for stage in range(len(means) - 1):
+        low, high = means[stage], means[stage + 1]
+        if min(low, high) < wanted < max(low, high) and abs(high - low) > 0:
+            share = (wanted - low) / (high - low)
+            leak = (1 - share) * leaks[stage] + share * leaks[stage + 1]
+            if abs(high - low) >= SAME_ACCURACY:
+                slope = float((leaks[stage + 1] - leaks[stage]).mean()) / (high - low)
+                own = (1 - share) * curve.accuracy[stage] + share * curve.accuracy[stage + 1]
+                leak = leak + slope * (accuracy - own)
+            yield named(curve.setting, *curve.stages[stage : stage + 2]), leak
+
+
+def named(setting: str, *stages: str) -> str:
+    """Name a setting where its training stopped, or between which checkpoints.
+
+    >>> named("no defence", "epoch-005", "epoch-010"), named("no defence", "")
+    ('no defence stopped at epoch 5 to 10', 'no defence')
+    """
+    numbers = [stage.removeprefix("epoch-").lstrip("0") for stage in stages if stage]
+    of = " epoch" if any(stage.startswith("epoch-") for stage in stages) else ""
+    return f"{setting} stopped at{of} {' to '.join(numbers)}" if numbers else setting

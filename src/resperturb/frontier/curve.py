@@ -1,0 +1,159 @@
+"""Curves in accuracy and leak: one setting of a defence, measured on K targets at the checkpoints of a training."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from resperturb.bounds.arrays import Bools, Floats, Ints, Texts
+from resperturb.bounds.audit_result import RECORD
+from resperturb.bounds.metrics import auc, can_be_seen
+from resperturb.errors import UsageError
+
+# The primary endpoint, fixed for every study, and what is reported besides.
+PRIMARY, CANARY_AUC = "auc", "canary auc"
+RATES = (0.01, 0.001)
+
+
+def tpr_name(fpr: float, of: str = "") -> str:
+    """Name the endpoint *TPR at a false positive rate*, on records or on canaries.
+
+    >>> tpr_name(0.01), tpr_name(0.01, "canary")
+    ('tpr at 1% fpr', 'canary tpr at 1% fpr')
+    """
+    return f"{of} tpr at {100 * fpr:g}% fpr".strip()
+
+
+CANARY_TPR = tpr_name(RATES[0], "canary")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What one setting costs and leaks at each checkpoint, target by target.
+
+    Attributes:
+        setting: Name of the setting, such as ``dropout 0.2``.
+        defence: Name of its defence; settings of one defence share it.
+        ordinary: Whether it is ordinary regularisation, which other defences are compared with.
+        targets: The numbers of the K models; models 2j and 2j + 1 are partners. The same number means the same coins
+            and seed in every setting.
+        stages: Names of the checkpoints, the final model last.
+        accuracy: Accuracy on records that the target was not trained on, ``[stages, K]``.
+        leaks: Of each endpoint, ``[stages, K]``.
+        strength: What was set, as a number; None where there is nothing to set.
+        epsilon: The proven epsilon of the final model; None if nothing is proven.
+    """
+
+    setting: str
+    defence: str
+    ordinary: bool
+    targets: Ints
+    stages: tuple[str, ...]
+    accuracy: Floats
+    leaks: Mapping[str, Floats]
+    strength: float | None = None
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.stages), len(self.targets))
+        for name, values in {"accuracy": self.accuracy, **self.leaks}.items():
+            if values.shape != shape or not np.isfinite(values).all():
+                raise UsageError(f"{self.setting}: {name} must hold one finite number per stage and target, {shape}.")
+
+    def on(self, targets: Ints) -> "Curve":
+        """Return the curve of some of its targets."""
+        kept = np.isin(self.targets, targets)
+        return Curve(
+            self.setting,
+            self.defence,
+            self.ordinary,
+            self.targets[kept],
+            self.stages,
+            self.accuracy[:, kept],
+            {name: values[:, kept] for name, values in self.leaks.items()},
+            self.strength,
+            self.epsilon,
+        )
+
+
+def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints) -> dict[str, Floats]:
+    """Measure what one attack finds on each of K targets.
+
+    Args:
+        scores: The score of every candidate under every target, ``[K, n]``; higher means *member*.
+        members: Membership, ``[K, n]``; targets 2j and 2j + 1 are partners.
+        kinds: ``record``, or the kind of canary, of every candidate.
+        units: The unit of every candidate; scores of records are averaged over units.
+
+    Returns:
+        One value per target of each endpoint: the AUC on records, their TPR where there are enough non-members, and
+        the same on canaries. Each target has few canaries, so theirs are pooled over targets: the values are the
+        pooled statistic plus what each pair contributes to it (delete-a-pair jackknife).
+
+    >>> members = np.eye(4, dtype=bool)
+    >>> found = leaks_of(members + 0.0, members, np.array(["record"] * 4), np.arange(4))
+    >>> found["auc"].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    is_record = kinds == RECORD
+    by_unit, member_units, _ = per_unit(scores[:, is_record], members[:, is_record], units[is_record])
+    sides = [(row[inside], row[~inside]) for row, inside in zip(by_unit, member_units, strict=True)]
+    found = {PRIMARY: np.array([auc(*side) for side in sides])}
+    fewest = min(len(outs) for _, outs in sides)
+    for fpr in RATES:
+        if can_be_seen(fpr, fewest):
+            found[tpr_name(fpr)] = np.array([tpr(*side, fpr) for side in sides])
+    canaries = scores[:, ~is_record], members[:, ~is_record]
+    if canaries[0].size:
+        found[CANARY_AUC] = _pooled(*canaries, auc)
+        nonmembers = int((~canaries[1]).sum())
+        for fpr in (fpr for fpr in RATES if can_be_seen(fpr, nonmembers)):
+            found[tpr_name(fpr, "canary")] = _pooled(*canaries, partial(tpr, fpr=fpr))
+    return found
+
+
+def tpr(members: Floats, nonmembers: Floats, fpr: float) -> float:
+    """Return the share of members above a threshold that at most a share ``fpr`` of non-members reaches.
+
+    >>> tpr(np.array([1.0, 3.0]), np.array([0.0, 2.0]), fpr=0.0)
+    0.5
+    """
+    allowed = int(np.floor(fpr * nonmembers.size + 1e-9))
+    threshold = np.sort(nonmembers)[::-1][allowed] if allowed < nonmembers.size else -np.inf
+    return float((members > threshold).mean())
+
+
+def per_unit(scores: Floats, members: Bools, units: Ints) -> tuple[Floats, Bools, Ints]:
+    """Average scores ``[K, n]`` over the records of each unit.
+
+    Returns:
+        Scores and membership of units, and the place of each unit's first record.
+
+    Raises:
+        UsageError: Records of one unit differ in membership.
+
+    >>> per_unit(np.array([[1.0, 3.0, 5.0]]), np.array([[True, True, False]]), np.array([4, 4, 2]))[0]
+    array([[5., 2.]])
+    """
+    _, first, codes = np.unique(units, return_index=True, return_inverse=True)
+    if (members != members[:, first][:, codes]).any():
+        raise UsageError("records of one unit (patient) must all be members, or none of them.")
+    sums = np.zeros((len(scores), len(first)))
+    np.add.at(sums.T, codes, scores.T)
+    return sums / np.bincount(codes), members[:, first], first
+
+
+def _pooled(scores: Floats, members: Bools, statistic: Callable[[Floats, Floats], float]) -> Floats:
+    """Pool all targets, and give each the share that its pair contributes: the mean is the pooled statistic."""
+
+    def over(chosen: Bools) -> float:
+        return statistic(scores[chosen][members[chosen]], scores[chosen][~members[chosen]])
+
+    pairs = np.arange(len(scores)) // 2
+    whole = over(np.ones(len(scores), dtype=bool))
+    without = np.array([over(pairs != pair) for pair in np.unique(pairs)]) if len(scores) > 2 else np.array([whole])
+    # The pseudo-value of a pair, once for each of its targets: the rule for means over targets then gives the
+    # standard error of the delete-a-pair jackknife.
+    values: Floats = (whole + (len(without) - 1) * (without.mean() - without))[pairs]
+    return values

@@ -1,0 +1,124 @@
+"""Defences: named ways to leak less, with strengths, and their registry.
+
+A defence changes the configuration of a training, or what the model answers its users. Adding one is one file in
+``frontier/defences`` with ``register_defence``; another package adds one through the entry point group
+``resperturb.defences``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from resperturb.bounds.arrays import Floats
+from resperturb.errors import UsageError
+from resperturb.registry import Registry
+
+Level = float | None
+Canary = Literal["mislabelled", "near_duplicate", "blank", "out_of_distribution"]
+# Log-probabilities [rows, C] of the records, the same of random inputs, and a seed: what users are answered.
+Serve = Callable[[Floats, Floats, int], Floats]
+
+
+@dataclass(frozen=True)
+class Defence:
+    """A way to leak less.
+
+    Attributes:
+        title: Name in figures and sentences.
+        strengths: From weak to strong; ``(None,)`` where there is nothing to set.
+        change: Of a strength, the fields of ``TrainConfig`` that it changes. It gets the recipe without a defence.
+        ordinary: Whether it is ordinary regularisation, which other defences must beat to be worth having.
+        canary: The kind of canary that exposes it most.
+        serve: What it does to the answers at prediction time; None if nothing.
+    """
+
+    title: str
+    strengths: tuple[Level, ...]
+    change: Callable[[Level, Mapping[str, Any]], Mapping[str, Any]]
+    ordinary: bool = False
+    canary: Canary = "mislabelled"
+    serve: Serve | None = None
+
+    def __post_init__(self) -> None:
+        # The registry tells two defences of one name apart by where they come from.
+        object.__setattr__(self, "__module__", self.change.__module__)
+        object.__setattr__(self, "__qualname__", f"{self.change.__qualname__} {self.title}")
+
+
+DEFENCES: Registry[Defence] = Registry("defence", group="resperturb.defences", package="resperturb.frontier.defences")
+
+
+def register_defence(name: str, defence: Defence) -> Defence:
+    """Register a defence.
+
+    Args:
+        name: Name on the command line.
+        defence: What it changes, and its strengths.
+
+    Returns:
+        The defence.
+
+    Raises:
+        UsageError: Another defence has this name.
+    """
+    return DEFENCES.register(name)(defence)
+
+
+@dataclass(frozen=True)
+class DefenceSetting:
+    """A defence at one strength."""
+
+    defence: str
+    strength: Level
+
+    @property
+    def name(self) -> str:
+        """Name and strength: ``dropout 0.2``."""
+        title = DEFENCES[self.defence].title
+        return title if self.strength is None else f"{title} {self.strength:g}"
+
+    def applied(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a recipe with the change of the defence.
+
+        >>> DefenceSetting("weight-decay", 5e-3).applied({"epochs": 40})
+        {'epochs': 40, 'weight_decay': 0.005}
+        """
+        return {**recipe, **DEFENCES[self.defence].change(self.strength, recipe)}
+
+
+def settings_of(defences: tuple[str, ...] = (), strengths: int = 3) -> tuple[DefenceSetting, ...]:
+    """List the settings of a study: no defence first, then ordinary regularisation, then the others.
+
+    Args:
+        defences: Names; all that are registered if empty.
+        strengths: The most strengths of each.
+
+    Returns:
+        The settings.
+
+    Raises:
+        UsageError: There is no such defence.
+
+    >>> [one.name for one in settings_of(("dropout",), strengths=2)]
+    ['no defence', 'dropout 0.1', 'dropout 0.5']
+    """
+    if strengths < 1:
+        raise UsageError(f"each defence needs at least one strength, not {strengths}.")
+    names = dict.fromkeys(["none", *(defences or DEFENCES)])
+    known = sorted(names, key=lambda name: (name != "none", not DEFENCES[name].ordinary))
+    return tuple(
+        DefenceSetting(name, level) for name in known for level in spread(DEFENCES[name].strengths, strengths)
+    )
+
+
+def spread(levels: tuple[Level, ...], most: int) -> tuple[Level, ...]:
+    """Choose at most so many levels, the weakest and the strongest among them.
+
+    >>> spread((1, 2, 3, 4, 5), 3), spread((1, 2, 3), 1)
+    ((1, 3, 5), (2,))
+    """
+    if len(levels) <= most:
+        return levels
+    if most == 1:
+        return (levels[len(levels) // 2],)
+    return tuple(levels[round(place * (len(levels) - 1) / (most - 1))] for place in range(most))

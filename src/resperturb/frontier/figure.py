@@ -1,0 +1,258 @@
+"""The figure of a frontier as SVG: accuracy over leak, for typical records and for the most exposed.
+
+One line per defence runs through its strengths, and each point has a cross for the intervals of both axes. The pale
+region is dominated by ordinary regularisation: something ordinary is at least as accurate and leaks no more.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+
+from resperturb.frontier.curve import CANARY_TPR, PRIMARY, tpr_name
+from resperturb.frontier.result import FrontierResult, Measured, SettingResult, Stage
+
+WIDTH, HEIGHT = 880, 430
+TOP, BOTTOM, LEFT, GAP, RIGHT = 64, 52, 58, 150, 150
+LETTER = 12
+# Okabe and Ito's colours, dark enough for a white page: regularisation, noise, losses, DP-SGD, others.
+HUES = ("#0063A5", "#B35900", "#00745A", "#8A3A73", "#555555")
+MARKS = ("circle", "square", "diamond", "triangle", "cross")
+DASHES = ("", "6 3", "2 3", "8 3 2 3")
+STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:var(--i,#222)}.axis{stroke:var(--i,#222);fill:none}"
+    ".grid{stroke:var(--i,#222);opacity:.12}.beaten{fill:#0063A5;opacity:.10}.title{font-weight:600}"
+    "@media (prefers-color-scheme:dark){svg{--i:#ddd}.d{filter:brightness(1.6)}}"
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel: the endpoint on the x axis, its name in words, and where it stands."""
+
+    endpoint: str
+    words: str
+    left: float
+    width: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def at(self, leak: float, accuracy: float) -> tuple[float, float]:
+        """Place a point, in pixels."""
+        across = (leak - self.x[0]) / (self.x[1] - self.x[0])
+        up = (accuracy - self.y[0]) / (self.y[1] - self.y[0])
+        return self.left + across * self.width, HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+
+
+def figure(result: FrontierResult, limits: Mapping[str, float] | None = None, titled: bool = True) -> str:
+    """Draw a frontier.
+
+    Args:
+        result: What was found.
+        limits: Limits of a policy by endpoint, drawn as lines.
+        titled: Write the finding above the panels.
+
+    Returns:
+        An SVG element that stands alone.
+    """
+    panels = _panels(result)
+    families = _families(result)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="'
+        f'{escape(alt_text(result), quote=True)}"><style>{STYLE}</style>'
+    ]
+    lines += [
+        f'<text class="title" x="{LEFT - 40}" y="{20 + 16 * row}" style="font-size:14px">{escape(text)}</text>'
+        for row, text in enumerate(wrap(result.title, 105)[:2] if titled else [])
+    ]
+    for panel in panels:
+        lines += [*_axes(panel, first=panel is panels[0]), *_dominated(panel, result)]
+        if limits and panel.endpoint in limits:
+            x, floor = panel.at(limits[panel.endpoint], panel.y[0])
+            lines.append(f'<path class="axis" stroke-dasharray="2 4" d="M{x:.1f},{TOP}V{floor:.1f}"/>')
+        lines += _curves(panel, result, families)
+    return "\n".join([*lines, "</svg>"])
+
+
+def alt_text(result: FrontierResult) -> str:
+    """Describe the figure: its finding, and the numbers of each setting."""
+    return f"{result.title}. " + "; ".join(
+        f"{one.name}: accuracy {one.final.accuracy.value:.3f}, AUC {one.final.leaks[PRIMARY].value:.3f}"
+        for one in result.settings
+    )
+
+
+def _panels(result: FrontierResult) -> list[Panel]:
+    finals = [one.final for one in result.settings]
+    candidates = [
+        (PRIMARY, "typical records: AUC"),
+        (CANARY_TPR, "canaries: TPR at 1% FPR"),
+        (tpr_name(0.01), "records: TPR at 1% FPR"),
+    ]
+    shown = [one for one in candidates if all(one[0] in stage.leaks for stage in finals)][:2]
+    width = (WIDTH - LEFT - RIGHT - GAP * (len(shown) - 1)) / len(shown)
+    accuracies = [end for stage in finals for end in (stage.accuracy.low, stage.accuracy.high)]
+    y = _padded(accuracies)
+    return [
+        Panel(
+            endpoint,
+            words,
+            LEFT + place * (width + GAP),
+            width,
+            _padded([end for stage in finals for end in _ends(stage.leaks[endpoint])]),
+            y,
+        )
+        for place, (endpoint, words) in enumerate(shown)
+    ]
+
+
+def _ends(measured: Measured) -> tuple[float, float]:
+    return measured.low, measured.high
+
+
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    pad = max(0.01, 0.06 * (high - low))
+    return max(0.0, low - pad), min(1.0, high + pad)
+
+
+def _families(result: FrontierResult) -> dict[str, tuple[str, str, str]]:
+    """Give each defence a colour by its family, a mark and a dash."""
+    kinds = ("regularisation", "noise", "loss", "dp")
+    found: dict[str, tuple[str, str, str]] = {}
+    counts: dict[int, int] = {}
+    for setting in result.settings:
+        if setting.defence in found:
+            continue
+        name = setting.defence
+        words = {"noise": ("additive", "multiplicative", "ensemble"), "loss": ("relaxloss", "hamp"), "dp": ("dp",)}
+        family = (
+            0
+            if setting.ordinary
+            else next((kinds.index(kind) for kind, starts in words.items() if name.startswith(starts)), 4)
+        )
+        number = counts[family] = counts.get(family, -1) + 1
+        found[name] = (HUES[family], MARKS[number % len(MARKS)], DASHES[number % len(DASHES)])
+    return found
+
+
+def _axes(panel: Panel, first: bool) -> Iterator[str]:
+    left, right, floor = panel.left, panel.left + panel.width, HEIGHT - BOTTOM
+    for tick in _ticks(*panel.y):
+        y = panel.at(panel.x[0], tick)[1]
+        yield f'<line class="grid" x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        if first:
+            yield f'<text x="{left - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
+    for tick in _ticks(*panel.x):
+        x = panel.at(tick, panel.y[0])[0]
+        yield f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 4}"/>'
+        yield f'<text x="{x:.1f}" y="{floor + 18}" text-anchor="middle">{tick:g}</text>'
+    yield f'<path class="axis" d="M{left:.1f},{TOP}V{floor}H{right:.1f}"/>'
+    middle = (left + right) / 2
+    yield f'<text x="{middle:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{escape(panel.words)}</text>'
+    if first:
+        yield f'<text x="{left - 44:.1f}" y="{TOP - 8}">test accuracy (better: up and left)</text>'
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Choose about five round numbers.
+
+    >>> _ticks(0.48, 0.72)
+    [0.5, 0.55, 0.6, 0.65, 0.7]
+    """
+    step = next((size for size in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / size <= 6), 0.5)
+    first = int(-(-low // step))
+    return [round(place * step, 4) for place in range(first, int(high / step + 1e-9) + 1)]
+
+
+def _dominated(panel: Panel, result: FrontierResult) -> Iterator[str]:
+    """Shade what ordinary regularisation beats, its checkpoints included."""
+    points = sorted(
+        (stage.leaks[panel.endpoint].value, stage.accuracy.value)
+        for setting in result.settings
+        if setting.ordinary
+        for stage in setting.stages
+        if stage.accuracy.value >= panel.y[0]
+    )
+    best, corners = panel.y[0], []
+    for leak, accuracy in points:
+        if accuracy > best:
+            corners += [(max(leak, panel.x[0]), best), (max(leak, panel.x[0]), accuracy)]
+            best = accuracy
+    if not corners:
+        return
+    outline = [*corners, (panel.x[1], best), (panel.x[1], panel.y[0])]
+    path = " ".join("{:.1f},{:.1f}".format(*panel.at(min(x, panel.x[1]), y)) for x, y in outline)
+    yield f'<polygon class="beaten" points="{path}"/>'
+
+
+def _curves(panel: Panel, result: FrontierResult, families: Mapping[str, tuple[str, str, str]]) -> Iterator[str]:
+    ends: list[tuple[float, float, str, str]] = []
+    start = result.settings[0]
+    for defence, (hue, mark, dash) in families.items():
+        settings = [one for one in result.settings if one.defence == defence]
+        points = [(one, one.final) for one in settings]
+        if defence == start.defence:  # its checkpoints: early stopping
+            path = [stage for stage in start.stages if stage.accuracy.value >= panel.y[0]]
+        else:
+            path = [start.final, *(stage for _, stage in points)]
+        xy = [panel.at(stage.leaks[panel.endpoint].value, stage.accuracy.value) for stage in path]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in xy)
+        yield (
+            f'<g class="d" style="color:{hue}"><polyline points="{line}" fill="none" stroke="currentColor" '
+            f'stroke-opacity=".55" stroke-dasharray="{dash}"/>'
+        )
+        for setting, stage in points:
+            yield from _point(panel, setting, stage, mark)
+        yield "</g>"
+        last = points[-1][1]
+        x, y = panel.at(last.leaks[panel.endpoint].value, last.accuracy.value)
+        ends.append((x, y, _label(settings), hue))
+    yield from _labels(panel, ends)
+
+
+def _label(settings: Sequence[SettingResult]) -> str:
+    """Name a line: its strongest setting, and the epsilon where one is proven."""
+    last = settings[-1]
+    return last.name + ("" if last.epsilon is None else f", ε {last.epsilon:.3g}")
+
+
+def _point(panel: Panel, setting: SettingResult, stage: Stage, mark: str) -> Iterator[str]:
+    leak, accuracy = stage.leaks[panel.endpoint], stage.accuracy
+    x, y = panel.at(leak.value, accuracy.value)
+    (low, _), (high, _) = panel.at(leak.low, accuracy.value), panel.at(leak.high, accuracy.value)
+    (_, bottom), (_, top) = panel.at(leak.value, accuracy.low), panel.at(leak.value, accuracy.high)
+    yield (
+        f'<path d="M{low:.1f},{y:.1f}H{high:.1f}M{x:.1f},{bottom:.1f}V{top:.1f}" stroke="currentColor" '
+        'stroke-opacity=".6" fill="none"/>'
+    )
+    shapes = {
+        "circle": f"M{x - 4:.1f},{y:.1f}a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
+        "square": f"M{x - 4:.1f},{y - 4:.1f}h8v8h-8z",
+        "diamond": f"M{x:.1f},{y - 5:.1f}l5,5l-5,5l-5,-5z",
+        "triangle": f"M{x:.1f},{y - 5:.1f}l5,9h-10z",
+        "cross": f"M{x - 4:.1f},{y - 1.5:.1f}h8v3h-8z",
+    }
+    words = f"{setting.name}: accuracy {accuracy.words()}, {panel.endpoint} {leak.words()}"
+    yield f'<path d="{shapes[mark]}" fill="currentColor"><title>{escape(words)}</title></path>'
+
+
+def _labels(panel: Panel, ends: Sequence[tuple[float, float, str, str]]) -> Iterator[str]:
+    """Write labels right of the panel, in the order of their points, with a thin line to each."""
+    ordered = sorted(ends, key=lambda end: end[1])
+    gap = min(LETTER + 2.0, (HEIGHT - TOP - BOTTOM) / max(1, len(ordered)))
+    place = TOP - gap
+    places = [place := max(y, place + gap) for _, y, _, _ in ordered]
+    over = places[-1] - (HEIGHT - BOTTOM) if places else 0.0
+    ceiling = float(HEIGHT - BOTTOM)
+    if over > 0:
+        for number in range(len(places) - 1, -1, -1):
+            places[number] = min(places[number], ceiling)
+            ceiling = places[number] - gap
+    edge = panel.left + panel.width + 6
+    for (x, y, text, hue), at in zip(ordered, places, strict=True):
+        yield (
+            f'<g class="d"><path d="M{x + 5:.1f},{y:.1f}L{edge - 2:.1f},{at:.1f}" stroke="{hue}" stroke-opacity=".3" '
+            f'fill="none"/><text x="{edge:.1f}" y="{at + 4:.1f}" style="fill:{hue};font-size:10.5px">'
+            f"{escape(text)}</text></g>"
+        )

@@ -1,0 +1,344 @@
+"""What a frontier found: curves with intervals, comparisons at equal accuracy, a finding, recommendations."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from resperturb.bounds.arrays import Floats
+from resperturb.bounds.exposed import Exposed
+from resperturb.bounds.targets import mean_estimate
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import read_json, write_json
+from resperturb.frontier.compare import Compared, compare, named
+from resperturb.frontier.curve import CANARY_TPR, PRIMARY, Curve
+from resperturb.frontier.groups import GroupDifference
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean over targets, with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Floats, confidence: float, within: tuple[float, float] = (0.0, 1.0)) -> "Measured":
+        """Average one value per target."""
+        found = mean_estimate(values)
+        ends = found.interval(confidence)
+        low, high = within
+        return cls(*(min(high, max(low, value)) for value in (found.value, *ends)))
+
+    def words(self, digits: int = 3) -> str:
+        """Write the value with its interval.
+
+        >>> Measured(0.6, 0.55, 0.65).words(2)
+        '0.60 (0.55–0.65)'
+        """
+        return f"{self.value:.{digits}f} ({self.low:.{digits}f}–{self.high:.{digits}f})"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One checkpoint of a setting: its name, its accuracy, and what it leaks by endpoint."""
+
+    name: str
+    accuracy: Measured
+    leaks: dict[str, Measured]
+
+
+@dataclass(frozen=True)
+class SettingResult:
+    """One setting: a curve through the checkpoints of its training; the last stage is the model.
+
+    ``epsilon`` is what is proven of one training, None if nothing is. ``exposed`` is the number of records named at a
+    false discovery rate of 5%, None where there are too few models to name any.
+    """
+
+    name: str
+    defence: str
+    ordinary: bool
+    strength: float | None
+    epsilon: float | None
+    models: int
+    stages: tuple[Stage, ...]
+    exposed: int | None = None
+
+    @property
+    def final(self) -> Stage:
+        """The model as it is trained to its end."""
+        return self.stages[-1]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The setting that the constraints choose; ``setting`` is None where none meets them."""
+
+    sentence: str
+    setting: str | None = None
+    stage: str | None = None
+
+
+@dataclass(frozen=True)
+class FrontierResult:
+    """What a frontier found.
+
+    Attributes:
+        subject: What was trained, such as ``resnet8 on fashion-sample``.
+        attack: The attack, fixed in advance, the same for every setting.
+        models: K, the models of each setting; each is the target once.
+        records: The number of candidates.
+        canaries: The number of canaries of each kind.
+        confidence: Confidence of intervals, and the joint confidence of all comparisons of an endpoint.
+        margin: The largest difference that does not matter.
+        settings: Curves, *no defence* first.
+        comparisons: Each setting against the best ordinary regularisation of its accuracy.
+        left_out: Settings that were not run, and why.
+        groups: Differences between subgroups.
+        seed: Seed of coins and trainings.
+        environment: Versions and machine.
+    """
+
+    subject: str
+    attack: str
+    models: int
+    records: int
+    canaries: dict[str, int]
+    confidence: float
+    margin: float
+    settings: tuple[SettingResult, ...]
+    comparisons: tuple[Compared, ...]
+    left_out: tuple[str, ...] = ()
+    groups: tuple[GroupDifference, ...] = ()
+    seed: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def __getitem__(self, name: str) -> SettingResult:
+        """Return a setting by its name."""
+        for setting in self.settings:
+            if setting.name == name:
+                return setting
+        raise UsageError(f"there is no setting {name!r}; there are {', '.join(one.name for one in self.settings)}.")
+
+    @property
+    def title(self) -> str:
+        """The finding, from the joint intervals of the primary endpoint."""
+        found = [one for one in self.comparisons if one.endpoint == PRIMARY]
+        better = sorted((one for one in found if one.verdict == "leaks less"), key=lambda one: one.difference.mean)
+        if better:
+            first = better[0]
+            return (
+                f"{', '.join(one.setting for one in better)} leaked less than ordinary regularisation of the same "
+                f"accuracy (by up to {-first.difference.mean:.3f} AUC, {self.models} models per setting)"
+            )
+        if not found:
+            return "Ordinary regularisation alone was measured"
+        if all(one.verdict in ("equivalent", "leaks more") for one in found):
+            return (
+                f"No defence tested leaked less than ordinary regularisation of the same accuracy, within "
+                f"{self.margin:g} AUC"
+            )
+        return (
+            f"No defence tested was told apart from ordinary regularisation as better, with {self.models} models "
+            "per setting"
+        )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The comparisons in sentences."""
+        return tuple(one.sentence for one in self.comparisons)
+
+    def recommend(
+        self,
+        *,
+        max_auc: float | None = None,
+        max_canary_tpr: float | None = None,
+        max_accuracy_loss: float | None = None,
+    ) -> Recommendation:
+        """Choose a setting and a checkpoint under constraints.
+
+        A leak meets a limit if the upper end of its interval does. With a limit on leaks the most accurate is chosen,
+        and with a limit on accuracy alone the one that leaks least.
+
+        Args:
+            max_auc: Largest AUC on records.
+            max_canary_tpr: Largest TPR at 1% FPR on canaries.
+            max_accuracy_loss: Largest loss of accuracy compared with no defence.
+
+        Returns:
+            The choice.
+
+        Raises:
+            UsageError: There is no constraint, or one is not between 0 and 1.
+        """
+        limits = {PRIMARY: max_auc, CANARY_TPR: max_canary_tpr}
+        wanted = {name: limit for name, limit in limits.items() if limit is not None}
+        given = [*wanted.values(), *([] if max_accuracy_loss is None else [max_accuracy_loss])]
+        if not given or not all(0 <= limit <= 1 for limit in given):
+            raise UsageError("a recommendation needs a limit between 0 and 1: max_auc, max_canary_tpr or "
+                             "max_accuracy_loss.")  # fmt: skip
+        every = list(self._points())
+        if missing := [name for name in wanted if any(name not in stage.leaks for _, stage in every)]:
+            raise UsageError(f"{missing[0]} was not measured: there are too few canaries or models for it.")
+        least = -1.0 if max_accuracy_loss is None else self.settings[0].final.accuracy.value - max_accuracy_loss
+        met = [
+            (setting, stage)
+            for setting, stage in every
+            if stage.accuracy.value >= least
+            and all(stage.leaks[name].high <= limit for name, limit in wanted.items())
+        ]
+        asked = " and ".join(
+            [f"{name} at most {limit:g}" for name, limit in wanted.items()]
+            + ([] if max_accuracy_loss is None else [f"accuracy at least {least:.3f}"])
+        )
+        if not met:
+            name = next(iter(wanted), PRIMARY)
+            setting, stage = min(every, key=lambda point: point[1].leaks[name].high)
+            return Recommendation(
+                f"No setting meets {asked}. The least leaking is {_named(setting, stage)}: {name} "
+                f"{stage.leaks[name].words()}, accuracy {stage.accuracy.words()}."
+            )
+        setting, stage = (
+            max(met, key=lambda point: point[1].accuracy.value)
+            if wanted
+            else min(met, key=lambda point: point[1].leaks[PRIMARY].value)
+        )
+        proven = (
+            "nothing is proven of it"
+            if setting.epsilon is None
+            else f"epsilon {setting.epsilon:.3g} is proven of one training to its end; the choice by this audit "
+            "looked at the records too, which epsilon does not cover"
+        )
+        return Recommendation(
+            f"Under {asked}: {_named(setting, stage)}, accuracy {stage.accuracy.words()}, AUC "
+            f"{stage.leaks[PRIMARY].words()}; {proven}. It was chosen among {len(every)} points by the same data: "
+            "audit the model that you release.",
+            setting.name,
+            stage.name,
+        )
+
+    def _points(self) -> Iterator[tuple[SettingResult, Stage]]:
+        return ((setting, stage) for setting in self.settings for stage in setting.stages)
+
+    def save(self, path: Path | str) -> Path:
+        """Write the result as JSON, whole or not at all."""
+        write_json(Path(path), asdict(self))
+        return Path(path)
+
+    def report(self, path: Path | str, **limits: float | None) -> Path:
+        """Write a page with figure, comparisons and a recommendation.
+
+        Args:
+            path: The HTML file.
+            limits: Those of :meth:`recommend`.
+
+        Returns:
+            The path.
+        """
+        from resperturb.frontier.page import write_page
+
+        write_page(Path(path), self, **limits)
+        return Path(path)
+
+
+def read_frontier(path: Path | str) -> FrontierResult:
+    """Read what :meth:`FrontierResult.save` wrote.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        The result.
+
+    Raises:
+        ResperturbError: The file is damaged, or of another version.
+    """
+    found = read_json(dict[str, object], Path(path))
+    if found.get("schema") != SCHEMA:
+        raise ResperturbError(f"{path} has schema {found.get('schema')}, not {SCHEMA}; run the frontier again.")
+    return read_json(FrontierResult, Path(path))
+
+
+def result_of(
+    curves: Sequence[Curve],
+    *,
+    subject: str,
+    attack: str,
+    models: int,
+    records: int,
+    canaries: dict[str, int],
+    confidence: float = 0.95,
+    margin: float = 0.02,
+    exposed: dict[str, Exposed] | None = None,
+    left_out: tuple[str, ...] = (),
+    groups: tuple[GroupDifference, ...] = (),
+    seed: int = 0,
+    environment: dict[str, str] | None = None,
+) -> FrontierResult:
+    """Summarise curves: intervals of every point, and comparisons of the primary endpoint and of canaries.
+
+    Args:
+        curves: The settings, *no defence* first.
+        subject: What was trained.
+        attack: The attack that was fixed in advance.
+        models: K.
+        records: The number of candidates.
+        canaries: The number of canaries of each kind.
+        confidence: Confidence of intervals, and joint confidence of the comparisons of an endpoint.
+        margin: The largest difference that does not matter.
+        exposed: The exposed records of each setting.
+        left_out: Settings that were not run, and why.
+        groups: Differences between subgroups.
+        seed: Seed of coins and trainings.
+        environment: Versions and machine.
+
+    Returns:
+        The result.
+    """
+    settings = tuple(_setting(curve, confidence, (exposed or {}).get(curve.setting)) for curve in curves)
+    comparisons = [*compare(curves, PRIMARY, confidence, margin), *compare(curves, CANARY_TPR, confidence, margin)]
+    return FrontierResult(
+        subject=subject,
+        attack=attack,
+        models=models,
+        records=records,
+        canaries=canaries,
+        confidence=confidence,
+        margin=margin,
+        settings=settings,
+        comparisons=tuple(comparisons),
+        left_out=left_out,
+        groups=groups,
+        seed=seed,
+        environment=environment or {},
+    )
+
+
+def _setting(curve: Curve, confidence: float, listed: Exposed | None) -> SettingResult:
+    stages = tuple(
+        Stage(
+            name,
+            Measured.over(curve.accuracy[place], confidence),
+            {leak: Measured.over(values[place], confidence) for leak, values in curve.leaks.items()},
+        )
+        for place, name in enumerate(curve.stages)
+    )
+    exposed = listed.count if listed is not None and listed.resolved else None
+    return SettingResult(
+        curve.setting,
+        curve.defence,
+        curve.ordinary,
+        curve.strength,
+        curve.epsilon,
+        len(curve.targets),
+        stages,
+        exposed,
+    )
+
+
+def _named(setting: SettingResult, stage: Stage) -> str:
+    return setting.name if stage is setting.final else named(setting.name, stage.name)

@@ -1,0 +1,151 @@
+"""Comparisons at equal accuracy keep their rates on simulated settings, and find what is there."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from resperturb.errors import UsageError
+from resperturb.frontier.compare import best_of, compare
+from resperturb.frontier.curve import CANARY_AUC, CANARY_TPR, Curve, leaks_of, tpr
+from tests.bounds.test_targets import scored
+
+STAGES = ("2", "4", "8", "16")
+SERIES = 300
+
+
+def curve(
+    rng: np.random.Generator, name: str, ordinary: bool, shift: float = 0.0, targets: int = 16, luck: object = None
+) -> Curve:
+    """A curve whose leak grows by 0.5 per unit of accuracy; targets share their luck over settings and stages."""
+    accuracy = np.array([0.5, 0.6, 0.66, 0.7])[:, None] + rng.normal(0, 0.01, (4, targets))
+    shared = rng.normal(0, 0.02, targets) if luck is None else np.asarray(luck)
+    leak = 0.5 + 0.5 * (accuracy - 0.4) + shift + shared + rng.normal(0, 0.01, (4, targets))
+    return Curve(name, name.split()[0], ordinary, np.arange(targets), STAGES, accuracy, {"auc": leak})
+
+
+def study(rng: np.random.Generator, shift: float, targets: int = 16) -> list[Curve]:
+    luck = rng.normal(0, 0.02, targets)
+    ordinary = [curve(rng, f"{name} 1", True, 0.0, targets, luck) for name in ("none", "dropout", "decay", "augment")]
+    defended = [curve(rng, f"noise {level}", False, shift, targets, luck) for level in (1, 2, 3)]
+    return [*ordinary, *map(stopped, defended)]
+
+
+def stopped(one: Curve) -> Curve:
+    """The same without its last checkpoint."""
+    leaks = {"auc": one.leaks["auc"][:3]}
+    return Curve(one.setting, one.defence, one.ordinary, one.targets, one.stages[:3], one.accuracy[:3], leaks)
+
+
+def test_settings_that_leak_alike_are_rarely_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(SERIES):
+        found = [one for one in compare(study(rng, 0.0)) if one.setting.startswith("noise")]
+        assert len(found) == 3
+        wrong += any(one.verdict in ("leaks less", "leaks more") for one in found)
+    assert wrong <= binom.isf(1e-3, SERIES, 0.05)
+
+
+def test_a_defence_that_leaks_less_is_found_and_one_that_does_not_is_equivalent() -> None:
+    rng = np.random.default_rng(1)
+    better = compare(study(rng, -0.08, 32))
+    assert {one.verdict for one in better if one.setting.startswith("noise")} == {"leaks less"}
+    same = compare(study(rng, 0.0, 64))
+    assert {one.verdict for one in same if one.setting.startswith("noise")} == {"equivalent"}
+    worse = compare(study(rng, 0.08, 32))
+    assert {one.verdict for one in worse if one.setting.startswith("noise")} == {"leaks more"}
+    assert all("at accuracy 0.6" in one.sentence for one in better if one.setting.startswith("noise"))
+
+
+def test_equivalence_is_rarely_claimed_of_a_difference_of_the_margin() -> None:
+    rng = np.random.default_rng(2)
+    claims = [
+        one.difference.equivalent
+        for _ in range(SERIES)
+        for one in compare(study(rng, 0.02))
+        if one.setting == "noise 1"
+    ]
+    assert len(claims) == SERIES
+    assert sum(claims) <= binom.isf(1e-3, SERIES, 0.05)
+
+
+def test_equal_accuracy_is_interpolation() -> None:
+    accuracy = np.array([0.5, 0.7])[:, None] * np.ones(8)
+    leak = np.array([0.6, 0.8])[:, None] * np.ones(8)
+    plain = Curve("none", "none", True, np.arange(8), ("5", "10"), accuracy, {"auc": leak})
+    point = np.full((1, 8), 0.55)
+    defended = Curve("noise 1", "noise", False, np.arange(8), ("",), point, {"auc": np.full((1, 8), 0.65)})
+    (found,) = compare([plain, defended])
+    assert found.difference.mean == pytest.approx(0.0, abs=1e-12)
+    assert found.comparators == ("none stopped at 5 to 10",)
+
+
+def test_what_is_more_accurate_than_all_regularisers_has_no_comparator() -> None:
+    rng = np.random.default_rng(3)
+    best = Curve("noise 1", "noise", False, np.arange(8), ("",), np.full((1, 8), 0.9), {"auc": np.full((1, 8), 0.6)})
+    assert [one.setting for one in compare([curve(rng, "none", True, targets=8), best])] == []
+
+
+def test_what_is_as_accurate_but_for_chance_has_one() -> None:
+    ones = np.ones((1, 8))
+    plain = Curve("none", "none", True, np.arange(8), ("",), 0.7 * ones, {"auc": 0.7 * ones})
+    smooth = Curve("smooth 0.1", "smooth", False, np.arange(8), ("",), 0.705 * ones, {"auc": 0.6 * ones})
+    assert [one.comparators for one in compare([plain, smooth])] == [("none",)]
+
+
+def test_settings_are_compared_on_the_targets_that_both_have() -> None:
+    rng = np.random.default_rng(4)
+    first, second = curve(rng, "none", True, targets=12), stopped(curve(rng, "noise 1", False, targets=12))
+    (found,) = compare([first.on(np.arange(2, 12)), second])
+    assert found.difference.targets == 10
+    assert compare([first.on(np.arange(6, 12)), second]) == ()
+
+
+def test_choosing_on_one_half_does_not_favour_the_comparator() -> None:
+    rng = np.random.default_rng(5)
+    means = [
+        best_of({str(k): rng.normal(size=16) for k in range(30)}, np.arange(16) // 2)[1].mean() for _ in range(400)
+    ]
+    assert abs(np.mean(means)) < 4 * 0.25 / np.sqrt(400)
+    with pytest.raises(UsageError):
+        best_of({}, np.arange(4))
+
+
+def simulated(rng: np.random.Generator, effect: float, models: int = 16) -> tuple[np.ndarray, np.ndarray]:
+    coins = rng.random((models // 2, 60)) < 0.5
+    members = np.stack([coins, ~coins], axis=1).reshape(models, 60)
+    values = rng.normal(0, 2, 60) + members * effect + rng.normal(size=(models, 60))
+    return scored(values, members), members
+
+
+@pytest.mark.parametrize(("endpoint", "statistic"), [(CANARY_AUC, "auc"), (CANARY_TPR, "tpr")])
+def test_intervals_of_canaries_that_are_pooled_over_targets_cover(endpoint: str, statistic: str) -> None:
+    from resperturb.bounds.targets import mean_estimate
+
+    rng = np.random.default_rng(6)
+    kinds, units = np.full(60, "mislabelled"), np.arange(60)
+    kinds[:20] = "record"
+    found = []
+    for _ in range(200):
+        scores, members = simulated(rng, 1.0)
+        found.append(mean_estimate(leaks_of(scores, members, kinds, units)[endpoint]))
+    truth = np.mean([one.value for one in found])
+    covered = sum(one.interval(0.95).low <= truth <= one.interval(0.95).high for one in found)
+    assert covered >= binom.ppf(1e-3, 200, 0.93), statistic
+
+
+def test_scores_of_a_patient_are_averaged() -> None:
+    units = np.array([0, 0, 1, 1])
+    members = np.array([[True, True, False, False], [False, False, True, True]])
+    scores = np.array([[3.0, -1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
+    kinds = np.full(4, "record")
+    assert leaks_of(scores, members, kinds, units)["auc"].tolist() == [1.0, 1.0]
+    with pytest.raises(UsageError, match="patient"):
+        leaks_of(scores, members, kinds, np.array([0, 1, 1, 0]))
+
+
+def test_tpr_counts_members_above_all_but_the_allowed_nonmembers() -> None:
+    outs = np.arange(100.0)
+    assert tpr(np.array([98.5, 99.5, 10.0]), outs, 0.01) == pytest.approx(2 / 3)
+    assert tpr(np.array([98.5, 99.5, 10.0]), outs, 0.0) == pytest.approx(1 / 3)
+    assert tpr(np.array([5.0, 5.0]), np.array([5.0, 5.0]), 0.5) == 0.0
