@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from resperturb.bounds import Bonferroni, bayesian, clopper_pearson, gdp, one_run, one_run_fdp
+from resperturb.bounds import clopper_pearson, gdp, one_run, one_run_fdp
 from resperturb.privacy.gaussian import epsilon_for_delta
 
 DELTA, ALPHA = 1e-5, 0.05
@@ -20,12 +20,10 @@ Bound = Callable[[Scores, Scores], float]
 
 OURS: dict[str, Bound] = {
     "clopper_pearson": lambda m, n: clopper_pearson(m, n).epsilon,
-    "the same, Bonferroni()": lambda m, n: clopper_pearson(m, n, thresholds=Bonferroni()).epsilon,
     "gdp": lambda m, n: gdp(m, n).epsilon,
     "one_run": lambda m, n: one_run(m, n).epsilon,
     "one_run_fdp": lambda m, n: one_run_fdp(m, n).epsilon,
     "one_run_fdp, Gaussian": lambda m, n: one_run_fdp(m, n, curve="gaussian").epsilon,
-    "bayesian": lambda m, n: bayesian(m, n).epsilon,
 }
 
 

@@ -187,10 +187,13 @@ def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> Non
     lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in of.items()) for group, of in groups.items()]
     (info / "entry_points.txt").write_text("\n".join(lines))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    (tmp_path / "members.txt").write_text("1\n" * 40)
+    (tmp_path / "nonmembers.txt").write_text("-1\n" * 40)
     for _, *arguments in commands(page):
         command = [sys.executable, "-m", "resperturb", *arguments, "--json"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["epsilon_lower"]["at_zero"] > 2
     audit = read_audit(tmp_path / "runs" / "mine")
     assert "calibrated" in {attack.name for attack in audit.attacks}
     config = (tmp_path / "runs" / "mine" / "config.json").read_text()

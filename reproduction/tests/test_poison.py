@@ -78,3 +78,21 @@ def test_the_bound_is_below_the_truth_for_a_mechanism_that_is_known(copies: int)
         bound = jagielski(poisoned, clean, copies=copies, delta=1e-5)
         too_high += bound.epsilon > truth
     assert too_high <= 10
+
+
+def test_copies_of_a_record_are_counted_as_what_they_are() -> None:
+    """A Laplace count with epsilon 0.4 a record, shifted by five copies: binom.isf(1e-3, 100, 0.2) errors are 33."""
+    rng, trials, epsilon, copies = np.random.default_rng(8), 100, 0.4, 5
+    errors = naive = 0
+    for _ in range(trials):
+        poisoned, clean = rng.laplace(copies, 1 / epsilon, 200), rng.laplace(0, 1 / epsilon, 200)
+        errors += jagielski(poisoned, clean, copies=copies, delta=0.0, confidence=0.8).epsilon > epsilon
+        naive += jagielski(poisoned, clean, copies=1, delta=0.0, confidence=0.8).epsilon > epsilon
+    assert errors <= 33
+    assert naive > trials / 2
+
+
+def test_copies_come_close_with_many_trainings() -> None:
+    rng, epsilon, copies = np.random.default_rng(12), 0.4, 5
+    poisoned, clean = rng.laplace(copies, 1 / epsilon, 50_000), rng.laplace(0, 1 / epsilon, 50_000)
+    assert 0.9 * epsilon < jagielski(poisoned, clean, copies=copies, delta=0.0).epsilon <= epsilon

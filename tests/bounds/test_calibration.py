@@ -6,36 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from resperturb.bounds import (
-    Bonferroni,
-    Given,
-    MultiSplit,
-    Split,
-    bayesian,
-    clopper_pearson,
-    gdp,
-    jagielski,
-    one_run,
-    one_run_fdp,
-)
-from resperturb.bounds.rates import _dp_bound
-from resperturb.bounds.thresholds import _best
+from resperturb.bounds import Given, clopper_pearson, gdp, one_run, one_run_fdp
 from resperturb.privacy.gaussian import epsilon_for_delta
 
 BY_RATES = {
     "default": clopper_pearson,
     "given": partial(clopper_pearson, thresholds=Given(1.0)),
-    "bonferroni": partial(clopper_pearson, thresholds=Bonferroni()),
-    "stated grid": partial(clopper_pearson, thresholds=Bonferroni((-1.0, 0.0, 1.0, 2.0))),
-    "split": partial(clopper_pearson, thresholds=Split()),
-    "multi-split": partial(clopper_pearson, thresholds=MultiSplit(splits=5)),
-    "jagielski": partial(jagielski, copies=1),
-    "jagielski split": partial(jagielski, copies=1, thresholds=Split()),
     "gdp": gdp,
-    "gdp bonferroni": partial(gdp, thresholds=Bonferroni()),
-    "gdp split": partial(gdp, thresholds=Split()),
-    "bayesian": bayesian,
-    "bayesian given": partial(bayesian, thresholds=Given(1.0)),
+    "gdp given": partial(gdp, thresholds=Given(1.0)),
 }
 ONE_RUN = {
     "one run": one_run,
@@ -113,13 +91,14 @@ def test_a_gaussian_curve_is_refuted_by_randomised_response_and_the_default_is_n
 
 
 def test_the_best_threshold_without_a_correction_claims_far_too_often():
-    # What the strategies are for; and the check above would notice.
-    rng, trials, bound = np.random.default_rng(0), 300, _dp_bound(1e-5, 1)
+    # What ranks are for; and the checks above would notice.
+    rng, trials = np.random.default_rng(0), 100
     claims = honest = 0
     for _ in range(trials):
-        members, nonmembers = rng.normal(size=1000), rng.normal(size=1000)
-        claims += _best(members, nonmembers, bound, 0.3, simultaneous=False)[0].value > 0
-        honest += clopper_pearson(members, nonmembers, confidence=0.7, thresholds=Bonferroni()).epsilon > 0
+        members, nonmembers = rng.normal(size=300), rng.normal(size=300)
+        at = partial(clopper_pearson, members, nonmembers, confidence=0.7)
+        claims += any(at(thresholds=Given(threshold)).epsilon > 0 for threshold in members)
+        honest += at().epsilon > 0
     assert claims > most_errors(trials, 0.3)
     assert honest <= most_errors(trials, 0.3)
 
@@ -131,9 +110,7 @@ def randomised_response(rng: np.random.Generator, member: np.ndarray | bool, eps
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-@pytest.mark.parametrize(
-    "name", ["default", "given", "bonferroni", "split", "multi-split", "jagielski", "bayesian", "bayesian given"]
-)
+@pytest.mark.parametrize("name", ["default", "given"])
 def test_randomised_response_is_not_overstated(name, epsilon):
     rng, trials = np.random.default_rng(2), 400
     errors = 0
@@ -206,22 +183,10 @@ def test_a_delta_that_reveals_all_canaries_at_once_is_not_counted_as_epsilon(nam
     assert naive > most_errors(trials, 0.05)
 
 
-def test_copies_of_a_record_are_counted_as_what_they_are():
-    # A Laplace count with epsilon 0.4 a record, shifted by five copies.
-    rng, trials, epsilon, copies = np.random.default_rng(8), 300, 0.4, 5
-    errors = naive = 0
-    for _ in range(trials):
-        poisoned, clean = rng.laplace(copies, 1 / epsilon, 200), rng.laplace(0, 1 / epsilon, 200)
-        errors += jagielski(poisoned, clean, copies=copies, delta=0.0, confidence=0.8).epsilon > epsilon
-        naive += jagielski(poisoned, clean, copies=1, delta=0.0, confidence=0.8).epsilon > epsilon
-    assert errors <= most_errors(trials, 0.2)
-    assert naive > trials / 2
-
-
 def test_the_bounds_come_close_with_many_samples():
     rng, epsilon = np.random.default_rng(9), 2.0
     members, nonmembers = (randomised_response(rng, member, epsilon, 50_000) for member in (True, False))
-    for name in ("default", "given", "bonferroni", "split", "multi-split", "bayesian"):
+    for name in ("default", "given"):
         assert 0.95 * epsilon < BY_RATES[name](members, nonmembers, delta=0.0, confidence=0.99).epsilon <= epsilon
     member = by_coins(rng, 20_000)
     scores = randomised_response(rng, member, epsilon, 20_000)
@@ -234,7 +199,7 @@ def test_the_bounds_come_close_with_many_samples():
 def test_the_bounds_come_close_to_a_gaussian_mechanism_with_many_samples(mu, delta):
     rng, truth = np.random.default_rng(10), epsilon_for_delta(delta, mu)
     members, nonmembers = rng.normal(mu, 1, 100_000), rng.normal(0, 1, 100_000)
-    for name in ("default", "bonferroni", "split", "multi-split", "bayesian", "gdp", "gdp split"):
+    for name in ("default", "gdp"):
         assert 0.85 * truth < BY_RATES[name](members, nonmembers, delta=delta).epsilon <= truth
 
 
@@ -243,12 +208,6 @@ def test_a_gaussian_curve_reaches_the_small_deltas_that_counting_cannot():
     members, nonmembers = rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000)
     counted, assumed = clopper_pearson(members, nonmembers), gdp(members, nonmembers)
     assert counted.epsilon < 0.7 * truth < 0.9 * truth < assumed.epsilon <= truth
-
-
-def test_copies_come_close_with_many_trainings():
-    rng, epsilon, copies = np.random.default_rng(12), 0.4, 5
-    poisoned, clean = rng.laplace(copies, 1 / epsilon, 50_000), rng.laplace(0, 1 / epsilon, 50_000)
-    assert 0.9 * epsilon < jagielski(poisoned, clean, copies=copies, delta=0.0).epsilon <= epsilon
 
 
 def test_canaries_are_not_revealed_independently_of_each_other():

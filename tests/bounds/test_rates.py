@@ -9,24 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, norm
 
-from resperturb.bounds import (
-    Bonferroni,
-    Confusion,
-    Given,
-    MultiSplit,
-    Split,
-    bayesian,
-    clopper_pearson,
-    gdp,
-    jagielski,
-    one_run,
-    one_run_fdp,
-)
-from resperturb.bounds.rates import dp_epsilon
+from resperturb.bounds import Confusion, Given, Ranks, clopper_pearson, gdp, one_run, one_run_fdp
 from resperturb.errors import UsageError
 from resperturb.privacy.gaussian import log_delta
 
-METHODS = [clopper_pearson, gdp, bayesian, one_run, one_run_fdp]
+METHODS = [clopper_pearson, gdp, one_run, one_run_fdp]
 
 tied_scores = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf]), min_size=1, max_size=40)
 SEPARATED = (np.arange(300) + 400.0, np.arange(300) + 0.0)
@@ -121,46 +108,6 @@ def test_a_result_cannot_be_edited():
         clopper_pearson(*SEPARATED).epsilon = 100.0
 
 
-def test_group_privacy_follows_k_steps_from_neighbour_to_neighbour():
-    epsilon, delta, copies, probability = 0.3, 0.004, 5, 0.02
-    reached = probability
-    for _ in range(copies):
-        reached = np.exp(epsilon) * reached + delta
-    found = dp_epsilon(np.array([reached]), np.array([probability]), delta, copies)
-    assert float(found[0]) == pytest.approx(epsilon, abs=1e-9)
-    without_delta = dp_epsilon(np.array([reached]), np.array([probability]), 0.0, copies)
-    assert float(without_delta[0]) == pytest.approx(np.log(reached / probability) / copies, abs=1e-9)
-
-
-def test_both_forms_agree_at_one_copy_and_an_event_that_delta_explains_needs_no_epsilon():
-    likely, unlikely = np.array([0.9, 0.3, 0.05]), np.array([0.1, 0.29, 0.2])
-    assert dp_epsilon(likely, unlikely, 0.01, 1) == pytest.approx(
-        [np.log(0.89 / 0.1), np.log(0.29 / 0.29), 0.0], abs=1e-12
-    )
-    assert dp_epsilon(likely, unlikely, 0.01, 2)[1:] == pytest.approx([0.0, 0.0], abs=1e-12)
-
-
-def test_jagielski_divides_what_k_copies_show():
-    members, nonmembers = SEPARATED
-    one = jagielski(members, nonmembers, copies=1, delta=0.0)
-    four = jagielski(members, nonmembers, copies=4, delta=0.0)
-    assert one.epsilon == clopper_pearson(members, nonmembers, delta=0.0).epsilon
-    assert four.epsilon == pytest.approx(one.epsilon / 4, abs=1e-5)
-    assert jagielski(members, nonmembers, copies=4, delta=1e-2).epsilon < four.epsilon
-    assert "4 poisoned records" in " ".join(four.assumptions)
-
-
-def test_jagielski_at_one_copy_is_clopper_pearson():
-    same = {"delta": 1e-3, "thresholds": Given(400.0)}
-    assert jagielski(*SEPARATED, copies=1, **same).epsilon == clopper_pearson(*SEPARATED, **same).epsilon > 0
-
-
-@pytest.mark.parametrize("copies", [0, -1])
-def test_no_copies_are_refused(copies):
-    with pytest.raises(UsageError, match="copies"):
-        jagielski(*SEPARATED, copies=copies)
-
-
 def test_the_gaussian_bound_is_the_epsilon_of_the_largest_refuted_mu():
     members, nonmembers = np.repeat([1.0, 0.0], [60, 40]), np.repeat([1.0, 0.0], [5, 95])
     bound = gdp(members, nonmembers, delta=1e-3, confidence=0.9, thresholds=Given(1.0))
@@ -182,11 +129,14 @@ def test_a_gaussian_bound_has_no_epsilon_at_delta_zero(method):
         method(*SEPARATED, delta=0.0)
 
 
-@pytest.mark.parametrize(
-    "strategy", [Given(350.0), Bonferroni(), Bonferroni((350.0, 1e9)), Split(), MultiSplit(splits=3)]
-)
-def test_every_strategy_says_how_it_chose(strategy):
-    bound = clopper_pearson(*SEPARATED, thresholds=strategy)
+@pytest.mark.parametrize("thresholds", [Given(350.0), Ranks()])
+def test_every_choice_of_thresholds_is_described(thresholds):
+    bound = clopper_pearson(*SEPARATED, thresholds=thresholds)
     assert bound.epsilon > 2
-    assert bound.selection
-    assert bound.to_dict()["selection"] == bound.selection
+    assert bound.to_dict()["selection"] == bound.selection == thresholds.words
+
+
+@pytest.mark.parametrize("wrong", [lambda: Given(np.nan), lambda: gdp(*SEPARATED, thresholds=350.0)])
+def test_impossible_thresholds_are_refused(wrong):
+    with pytest.raises(UsageError, match="threshold"):
+        wrong()

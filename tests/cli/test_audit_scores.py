@@ -30,7 +30,7 @@ def test_json_is_the_audit_and_nothing_else(files):
     found = json.loads(result.stdout)
     expected = audit_scores(MEMBERS, NONMEMBERS, delta=1e-4, confidence=0.9).to_dict()
     assert found == json.loads(json.dumps(expected))
-    assert list(found["epsilon_lower"]) == ["clopper_pearson", "one_run", "one_run_fdp", "gdp", "bayesian"]
+    assert list(found["epsilon_lower"]) == ["clopper_pearson", "gdp", "one_run", "one_run_fdp"]
     assert [at["fpr"] for at in found["tpr_at_fpr"]] == [0, 0.001, 0.01, 0.1]
     assert (found["members"], found["nonmembers"]) == (400, 400)
     assert (found["delta"], found["confidence"]) == (1e-4, 0.9)
@@ -46,7 +46,7 @@ def test_infinite_scores_make_valid_json(tmp_path):
 
 
 def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):
-    result = run(*files)
+    result = run(*files, "--design", "independent")
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     assert "400 members, 400 non-members; delta 1e-05, 95% confidence" in text
@@ -56,6 +56,13 @@ def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):
 
 def test_a_one_run_design_is_asked_for(files):
     assert "Recommended: one_run." in run(*files, "--one-run").stdout
+    assert "Recommended: one_run." in run(*files, "--design", "coins").stdout
+
+
+def test_without_a_design_nothing_is_recommended_and_the_designs_are_named(files):
+    text = " ".join(run(*files).stdout.split())
+    assert "Recommended: no bound." in text
+    assert all(design in text for design in ("coins", "independent", "one-model"))
 
 
 def test_no_gaussian_bound_is_shown_at_delta_zero(files):

@@ -12,7 +12,6 @@ from resperturb.bounds.audit_result import (
     AttackScores,
     AuditResult,
 )
-from resperturb.bounds.bayes import bayesian
 from resperturb.bounds.intervals import Interval, binomial_interval
 from resperturb.bounds.metrics import (
     RocCurve,
@@ -23,11 +22,12 @@ from resperturb.bounds.metrics import (
     roc_points,
 )
 from resperturb.bounds.one_run import one_run, one_run_fdp
-from resperturb.bounds.rates import clopper_pearson, gdp, jagielski
+from resperturb.bounds.rates import clopper_pearson, gdp
+from resperturb.bounds.registry import register_bound
 from resperturb.bounds.result import Guesses, LowerBound
-from resperturb.bounds.scores import check_scores, read_scores
+from resperturb.bounds.scores import CanaryScores, check_scores, read_scores
 from resperturb.bounds.summary import ScoreAudit, audit_scores
-from resperturb.bounds.thresholds import Bonferroni, Confusion, Given, MultiSplit, Ranks, Split
+from resperturb.bounds.thresholds import Confusion, Given, Ranks
 
 __all__ = [
     "CANARIES",
@@ -37,32 +37,29 @@ __all__ = [
     "AttackResult",
     "AttackScores",
     "AuditResult",
-    "Bonferroni",
+    "CanaryScores",
     "Confusion",
     "Given",
     "Guesses",
     "Interval",
     "LowerBound",
-    "MultiSplit",
     "Ranks",
     "RocCurve",
     "ScoreAudit",
-    "Split",
     "TruePositiveRate",
     "attack_metrics",
     "auc",
     "audit_scores",
     "balanced_accuracy",
-    "bayesian",
     "binomial_interval",
     "check_scores",
     "clopper_pearson",
     "gdp",
-    "jagielski",
     "one_run",
     "one_run_fdp",
     "precision_recall",
     "read_scores",
+    "register_bound",
     "roc_curve",
     "roc_points",
 ]

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, betaincc, expit, ndtr, ndtri
 
 from resperturb.bounds.rates import check_gaussian_delta
+from resperturb.bounds.registry import register_bound
 from resperturb.bounds.result import GAUSSIAN_CURVE, RANDOM_INCLUSION, Guesses, LowerBound
-from resperturb.bounds.scores import Scores, check_probability, check_scores, pooled_ranks
+from resperturb.bounds.scores import CanaryScores, Scores, check_probability, pooled_ranks
 from resperturb.errors import UsageError
 
 # Fair coins give sizes so uneven in one audit of a thousand. Were more unevenness let through, guessing the more
@@ -40,19 +41,8 @@ def one_run(
 
     Under (epsilon, delta)-DP, r guesses about m canaries are right at least v times with probability at most
     ``f(v) + 2 m delta max_i (f(v - i) - f(v))/i``, where ``f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v]``.
-
-    Args:
-        members: Scores of the canaries that were in, higher where the attack says *member*.
-        nonmembers: Scores of those that were out.
-        delta: The delta at which epsilon is bounded.
-        confidence: With which probability the bound holds.
-        guesses: How many canaries to call in and out, fixed in advance; None searches a grid.
-
-    Returns:
-        The bound, with what it assumes.
-
-    Raises:
-        UsageError: The scores, delta, confidence or guesses cannot be used.
+    Arguments are those of every bound (:class:`~resperturb.bounds.CanaryScores`), and ``guesses``: how many canaries
+    to call in and out, fixed in advance; None searches a grid.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> bound = one_run(canaries + 1.5, canaries, guesses=(100, 100))
@@ -82,21 +72,8 @@ def one_run_fdp(
 
     ``curve="approximate"`` refutes (epsilon, delta)-DP itself and assumes nothing about the mechanism's curve.
     ``curve="gaussian"`` refutes mu-GDP and gives the exact epsilon of the largest refuted mu, as in the paper's
-    experiments: it assumes that the curve is Gaussian, and claims too much where it is not.
-
-    Args:
-        members: Scores of the canaries that were in, higher where the attack says *member*.
-        nonmembers: Scores of those that were out.
-        delta: The delta at which epsilon is bounded.
-        confidence: With which probability the bound holds.
-        guesses: How many canaries to call in and out, fixed in advance; None searches a grid.
-        curve: What is refuted: ``approximate`` or ``gaussian``.
-
-    Returns:
-        The bound, with what it assumes.
-
-    Raises:
-        UsageError: The scores, delta, confidence or guesses cannot be used.
+    experiments: it assumes that the curve is Gaussian, and claims too much where it is not. Other arguments are those
+    of :func:`one_run`.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> round(one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100)).epsilon, 2)
@@ -120,6 +97,16 @@ def one_run_fdp(
     assumed = (GAUSSIAN_CURVE,)
     bound = _bound("one_run_fdp", members, nonmembers, delta, confidence, guesses, _refuted_curve, assumed)
     return replace(bound, epsilon=epsilon_for_delta(delta, bound.epsilon), mu=bound.epsilon)
+
+
+@register_bound("one_run", "Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846)", design="coins")
+def _one_run(scores: CanaryScores, delta: float, confidence: float) -> LowerBound:
+    return one_run(scores.members, scores.nonmembers, delta=delta, confidence=confidence)
+
+
+@register_bound("one_run_fdp", "Mahloujifar, Melis and Chaudhuri 2024 (arXiv:2410.22235)", design="coins")
+def _one_run_fdp(scores: CanaryScores, delta: float, confidence: float) -> LowerBound:
+    return one_run_fdp(scores.members, scores.nonmembers, delta=delta, confidence=confidence)
 
 
 def guess_grid(canaries: int) -> list[tuple[int, int]]:
@@ -148,7 +135,8 @@ def _bound(
     assumptions: tuple[str, ...],
 ) -> LowerBound:
     alpha = 1 - check_probability("confidence", confidence)
-    ins, outs = check_scores(members, nonmembers)
+    scores = CanaryScores(members, nonmembers)
+    ins, outs = scores.members, scores.nonmembers
     canaries = ins.size + outs.size
     grid = guess_grid(canaries) if guesses is None else [_checked(guesses, canaries)]
     member = _members_by_score(ins, outs)

@@ -9,26 +9,18 @@ used by *accepting* (few non-members taken for members), the second by *rejectin
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from resperturb.bounds.intervals import upper_limit
-from resperturb.bounds.ranks import Curve, Rates, rank_tests, refuted_by_ranks
+from resperturb.bounds.ranks import Curve, rank_tests, refuted_by_ranks
+from resperturb.bounds.registry import register_bound
 from resperturb.bounds.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, LowerBound
-from resperturb.bounds.scores import Scores, check_probability, check_scores
-from resperturb.bounds.thresholds import (
-    DIRECTIONS,
-    Bound,
-    Confusion,
-    Found,
-    Ranks,
-    Thresholds,
-    search,
-    selection_words,
-)
+from resperturb.bounds.scores import CanaryScores, check_probability
+from resperturb.bounds.thresholds import Confusion, Given, Ranks, Thresholds
 from resperturb.errors import UsageError
 
 
@@ -42,22 +34,9 @@ def clopper_pearson(
 ) -> LowerBound:
     """Bound epsilon by the exact binomial distributions of false positives and false negatives.
 
-    At ``Ranks()`` both error rates are tested together. With every other choice of thresholds each rate gets a
-    confidence limit of its own (Clopper and Pearson, 1934) at half of the allowed error; both directions follow from
-    the same two limits.
-
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-        delta: The delta at which epsilon is bounded.
-        confidence: With which probability the bound holds.
-        thresholds: How the threshold is chosen.
-
-    Returns:
-        The bound, with what it assumes.
-
-    Raises:
-        UsageError: The scores, delta, confidence or thresholds cannot be used.
+    At ``Ranks()`` both error rates are tested together. At a given threshold each rate gets a confidence limit of its
+    own (Clopper and Pearson, 1934) at half of the allowed error; both directions follow from the same two limits.
+    Arguments are those of every bound (:class:`~resperturb.bounds.CanaryScores`), and how the threshold is chosen.
 
     >>> scores = np.linspace(-1, 1, 500)
     >>> round(clopper_pearson(scores + 1, scores).epsilon, 3)
@@ -65,48 +44,16 @@ def clopper_pearson(
     >>> clopper_pearson(scores, scores).epsilon
     0.0
     """
-    bound = jagielski(members, nonmembers, copies=1, delta=delta, confidence=confidence, thresholds=thresholds)
-    return replace(bound, method="clopper_pearson", assumptions=(SAME_POPULATION, INDEPENDENT))
-
-
-def jagielski(
-    poisoned: ArrayLike,
-    clean: ArrayLike,
-    *,
-    copies: int,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    thresholds: Thresholds = Ranks(),  # noqa: B008 - it is frozen
-) -> LowerBound:
-    """Bound epsilon by a poisoning attack repeated over many trainings (Jagielski, Ullman and Oprea, 2020).
-
-    Args:
-        poisoned: One score per model trained with the poison: how strongly it shows it.
-        clean: One score per model trained without.
-        copies: By how many poisoned records the data sets differ.
-        delta: The delta at which epsilon is bounded.
-        confidence: With which probability the bound holds.
-        thresholds: How the threshold is chosen.
-
-    Returns:
-        The bound, with what it assumes.
-
-    Raises:
-        UsageError: The scores, delta, confidence or thresholds cannot be used.
-
-    >>> models = np.linspace(-1, 1, 500)
-    >>> one = jagielski(models + 1.5, models, copies=1)
-    >>> eight = jagielski(models + 1.5, models, copies=8)
-    >>> round(one.epsilon, 2), round(eight.epsilon, 2)
-    (4.17, 0.52)
-    """
     check_probability("delta", delta, zero=True)
-    found = _search(poisoned, clean, thresholds, confidence, _dp_bound(delta, copies), _dp_curves(delta, copies))
-    assumptions = (
-        "Each score comes from a model trained anew, independently of all others.",
-        f"The two data sets differ in exactly {copies} poisoned record{'s' if copies > 1 else ''}, fixed in advance.",
-    )
-    return lower_bound("jagielski", found, thresholds, delta, confidence, assumptions)
+
+    def at_limits(fpr: float, fnr: float) -> tuple[float, float]:
+        return _dp_epsilon(1 - fnr, fpr, delta), _dp_epsilon(1 - fpr, fnr, delta)
+
+    def curve(epsilon: float) -> Curve:
+        return dp_curve(epsilon, delta)
+
+    found = _search(CanaryScores(members, nonmembers), thresholds, confidence, at_limits, curve)
+    return _described("clopper_pearson", found, thresholds, delta, confidence, found.value)
 
 
 def gdp(
@@ -119,22 +66,9 @@ def gdp(
 ) -> LowerBound:
     """Bound epsilon assuming a Gaussian privacy curve (Dong, Roth and Su, 2022; Nasr et al., 2023).
 
-    A mu-GDP mechanism has ``Phi^-1(TPR) - Phi^-1(FPR) <= mu``. The limits of the two rates refute every mu below
-    some value, and that mu has an exact epsilon at ``delta``. Much larger than the other bounds where the curve is
-    Gaussian, and wrong where it is not.
-
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-        delta: The delta at which epsilon is bounded.
-        confidence: With which probability the bound holds.
-        thresholds: How the threshold is chosen.
-
-    Returns:
-        The bound, with what it assumes.
-
-    Raises:
-        UsageError: The scores, delta, confidence or thresholds cannot be used.
+    A mu-GDP mechanism has ``Phi^-1(TPR) - Phi^-1(FPR) <= mu``. The scores refute every mu below some value, and that
+    mu has an exact epsilon at ``delta``. Much larger than the other bounds where the curve is Gaussian, and wrong
+    where it is not. Arguments are those of :func:`clopper_pearson`; ``delta`` must be above 0.
 
     >>> scores = np.linspace(-1, 1, 500)
     >>> bound = gdp(scores + 1, scores)
@@ -144,33 +78,24 @@ def gdp(
     from resperturb.privacy.gaussian import epsilon_for_delta
 
     check_gaussian_delta(delta)
-    found = _search(members, nonmembers, thresholds, confidence, _gaussian_bound, _gaussian_curve)
-    assumptions = (SAME_POPULATION, INDEPENDENT, GAUSSIAN_CURVE)
-    bound = lower_bound("gdp", found, thresholds, delta, confidence, assumptions)
-    return replace(bound, epsilon=epsilon_for_delta(delta, found.value), mu=found.value)
+
+    def at_limits(fpr: float, fnr: float) -> tuple[float, float]:
+        mu = float(ndtri(1 - fnr) - ndtri(fpr))
+        return mu, mu
+
+    found = _search(CanaryScores(members, nonmembers), thresholds, confidence, at_limits, gaussian_curve)
+    epsilon = epsilon_for_delta(delta, found.value)
+    return _described("gdp", found, thresholds, delta, confidence, epsilon, mu=found.value)
 
 
-def lower_bound(
-    method: str,
-    found: Found,
-    thresholds: Thresholds,
-    delta: float,
-    confidence: float,
-    assumptions: tuple[str, ...],
-) -> LowerBound:
-    """Put a finding into words."""
-    too_few = "" if found.threshold is not None else "; there were too few scores to split, so nothing was bounded"
-    return LowerBound(
-        epsilon=found.value,
-        delta=delta,
-        confidence=confidence,
-        method=method,
-        selection=selection_words(thresholds) + too_few,
-        threshold=found.threshold,
-        direction=found.direction,
-        counts=found.counts,
-        assumptions=assumptions,
-    )
+@register_bound("clopper_pearson", "Clopper and Pearson 1934; Jagielski et al. 2020", design="independent")
+def _clopper_pearson(scores: CanaryScores, delta: float, confidence: float) -> LowerBound:
+    return clopper_pearson(scores.members, scores.nonmembers, delta=delta, confidence=confidence)
+
+
+@register_bound("gdp", "Dong, Roth and Su 2022; Nasr et al. 2023", design="independent")
+def _gdp(scores: CanaryScores, delta: float, confidence: float) -> LowerBound:
+    return gdp(scores.members, scores.nonmembers, delta=delta, confidence=confidence)
 
 
 def check_gaussian_delta(delta: float) -> None:
@@ -182,33 +107,47 @@ def check_gaussian_delta(delta: float) -> None:
     check_probability("delta", delta)
 
 
+class _Found(NamedTuple):
+    """The largest refuted parameter, and the threshold, counts and direction that refuted it."""
+
+    value: float
+    threshold: float
+    counts: Confusion
+    direction: str | None
+
+
 def _search(
-    members: ArrayLike,
-    nonmembers: ArrayLike,
+    scores: CanaryScores,
     thresholds: Thresholds,
     confidence: float,
-    bound: Bound,
+    at_limits: Callable[[float, float], tuple[float, float]],
     curves: Callable[[float], Curve],
-) -> Found:
-    def at_threshold(counts: Confusion, alpha: float, _: tuple[str, ...]) -> tuple[float, str | None]:
-        # Both directions rest on the same two limits, so the better one costs nothing.
-        fpr = upper_limit(counts.fp, counts.nonmembers, alpha / 2)
-        fnr = upper_limit(counts.members - counts.tp, counts.members, alpha / 2)
-        values = [float(value) for value in bound(fpr, fnr)]
-        best = int(np.argmax(values))
-        return values[best], DIRECTIONS[best]
-
+) -> _Found:
     alpha = 1 - check_probability("confidence", confidence)
-    ins, outs = check_scores(members, nonmembers)
-    if isinstance(thresholds, Ranks):
-        return _at_ranks(ins, outs, alpha, curves)
-    return search(ins, outs, thresholds, alpha, bound, at_threshold)
+    if isinstance(thresholds, Given):
+        return _at_threshold(scores, thresholds.threshold, alpha, at_limits)
+    if not isinstance(thresholds, Ranks):
+        raise UsageError(f"thresholds must be Given(threshold) or Ranks(), not {thresholds!r}.")
+    return _at_ranks(scores, alpha, curves)
 
 
-def _at_ranks(ins: Scores, outs: Scores, alpha: float, curves: Callable[[float], Curve]) -> Found:
+def _at_threshold(
+    scores: CanaryScores, threshold: float, alpha: float, at_limits: Callable[[float, float], tuple[float, float]]
+) -> _Found:
+    ins, outs = scores.members, scores.nonmembers
+    counts = Confusion(int(np.sum(ins >= threshold)), int(np.sum(outs >= threshold)), ins.size, outs.size)
+    fpr = float(upper_limit(counts.fp, outs.size, alpha / 2))
+    fnr = float(upper_limit(ins.size - counts.tp, ins.size, alpha / 2))
+    # Both directions rest on the same two limits, so the better one costs nothing.
+    value, direction = max(zip(at_limits(fpr, fnr), ("accept", "reject"), strict=True), key=lambda way: way[0])
+    return _Found(max(0.0, value), threshold, counts, direction if value > 0 else None)
+
+
+def _at_ranks(scores: CanaryScores, alpha: float, curves: Callable[[float], Curve]) -> _Found:
+    ins, outs = scores.members, scores.nonmembers
     if np.all(np.concatenate([ins, outs]) == ins[0]):
         # Equal scores hold no information, however they are ordered.
-        return Found(0.0, float(ins[0]), Confusion(ins.size, outs.size, ins.size, outs.size), None)
+        return _Found(0.0, float(ins[0]), Confusion(ins.size, outs.size, ins.size, outs.size), None)
     value, test = refuted_by_ranks(rank_tests(ins, outs), curves, alpha)
     if test.direction == "accept":
         threshold = np.sort(outs)[-test.rank]
@@ -216,61 +155,51 @@ def _at_ranks(ins: Scores, outs: Scores, alpha: float, curves: Callable[[float],
     else:
         threshold = np.sort(ins)[test.rank - 1]
         counts = Confusion(ins.size - test.rank + 1, outs.size - test.beyond, ins.size, outs.size)
-    return Found(value, float(threshold), counts, test.direction if value > 0 else None)
+    return _Found(value, float(threshold), counts, test.direction if value > 0 else None)
 
 
-def _dp_bound(delta: float, copies: int) -> Bound:
-    if copies < 1:
-        raise UsageError(f"copies must be a whole number of at least 1, not {copies}.")
+def _described(
+    method: str,
+    found: _Found,
+    thresholds: Thresholds,
+    delta: float,
+    confidence: float,
+    epsilon: float,
+    mu: float | None = None,
+) -> LowerBound:
+    return LowerBound(
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        method=method,
+        selection=thresholds.words,
+        threshold=found.threshold,
+        direction=found.direction,
+        counts=found.counts,
+        assumptions=(SAME_POPULATION, INDEPENDENT, *(() if mu is None else (GAUSSIAN_CURVE,))),
+        mu=mu,
+    )
 
-    def bound(fpr: Rates, fnr: Rates) -> tuple[Rates, Rates]:
-        return dp_epsilon(1 - fnr, fpr, delta, copies), dp_epsilon(1 - fpr, fnr, delta, copies)
 
-    return bound
+def dp_curve(epsilon: float, delta: float) -> Curve:
+    """Return the highest true positive rate at each false positive rate under (epsilon, delta)-DP.
 
-
-def _dp_curves(delta: float, copies: int) -> Callable[[float], Curve]:
-    def curve(epsilon: float) -> Curve:
-        growth = np.exp(copies * epsilon)
-        grown = delta * float(np.exp(epsilon * np.arange(copies)).sum())
-        return lambda fpr: np.minimum(growth * fpr + grown, 1 - np.maximum(1 - grown - fpr, 0.0) / growth)
-
-    return curve
+    >>> float(dp_curve(0.0, 0.25)(np.array(0.5)))
+    0.75
+    """
+    growth = np.exp(epsilon)
+    return lambda fpr: np.minimum(growth * fpr + delta, 1 - np.maximum(1 - delta - fpr, 0.0) / growth)
 
 
-def _gaussian_curve(mu: float) -> Curve:
+def gaussian_curve(mu: float) -> Curve:
+    """Return the highest true positive rate at each false positive rate under mu-GDP.
+
+    >>> round(float(gaussian_curve(1.0)(np.array(0.1587))), 2)
+    0.5
+    """
     return lambda fpr: np.asarray(ndtr(ndtri(fpr) + mu))
 
 
-def _gaussian_bound(fpr: Rates, fnr: Rates) -> tuple[Rates, Rates]:
-    mu = ndtri(1 - fnr) - ndtri(fpr)
-    return mu, mu
-
-
-def dp_epsilon(likely: Rates, unlikely: Rates, delta: float, copies: int = 1) -> Rates:
-    """Return the epsilon at which an event may have these probabilities on two data sets ``copies`` records apart.
-
-    It solves ``likely = exp(k e) unlikely + delta (exp(k e) - 1)/(exp(e) - 1)``: what (e, delta)-DP becomes after k
-    steps from neighbour to neighbour, the delta of each step blown up by those after it. Zero where no epsilon is
-    needed; ``unlikely`` must be above 0.
-
-    >>> event = np.array([0.8]), np.array([0.1])
-    >>> float(dp_epsilon(*event, delta=0.0)[0]) == float(np.log(8))
-    True
-    >>> round(float(dp_epsilon(*event, delta=0.1, copies=2)[0]), 4)
-    0.7851
-    """
-    likely, unlikely = np.asarray(likely, dtype=np.float64), np.asarray(unlikely, dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        high = np.log(np.maximum(likely - delta, 0.0) / unlikely)
-    if copies == 1:
-        return np.maximum(high, 0.0)
-    # With d = 0 the answer is log(likely/unlikely)/k; delta only makes it smaller.
-    low, high = np.zeros_like(high), np.maximum(np.log(np.maximum(likely / unlikely, 1.0)) / copies, 0.0)
-    steps = np.arange(copies, dtype=np.float64)
-    for _ in range(60):
-        middle = (low + high) / 2
-        growth = np.exp(np.multiply.outer(middle, steps)).sum(axis=-1)
-        refuted = likely > np.exp(copies * middle) * unlikely + delta * growth
-        low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
-    return low
+def _dp_epsilon(likely: float, unlikely: float, delta: float) -> float:
+    """The epsilon that an event of these probabilities on neighbouring data sets needs."""
+    return float(np.log((likely - delta) / unlikely)) if likely - delta > unlikely else 0.0

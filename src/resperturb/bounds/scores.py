@@ -1,6 +1,7 @@
 """Scores of an attack: one number per record, higher where the attacker believes the record was a member."""
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,33 @@ def check_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Sco
     (array([1., 2.]), array([0.]))
     """
     return _checked("members", members), _checked("nonmembers", nonmembers)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class CanaryScores:
+    """The evidence of every lower bound: an attack's scores of canaries that were in and of those that were out.
+
+    Bounds take the two arrays, ``delta``, ``confidence`` and options of their own, and return a
+    :class:`~resperturb.bounds.LowerBound` that states its assumptions; ``delta`` is that of the (epsilon, delta) that
+    is refuted, and the bound exceeds the truth with probability at most 1 - ``confidence``.
+
+    Args:
+        members: One score per canary that was in, higher where the attack says *member*.
+        nonmembers: One score per canary that was out.
+
+    Raises:
+        UsageError: Either is empty, holds NaN, or is not one row of real numbers.
+
+    >>> CanaryScores([1, 2], [0]).members
+    array([1., 2.])
+    """
+
+    members: Scores
+    nonmembers: Scores
+
+    def __init__(self, members: ArrayLike, nonmembers: ArrayLike) -> None:
+        for name, values in zip(("members", "nonmembers"), check_scores(members, nonmembers), strict=True):
+            object.__setattr__(self, name, values)
 
 
 def pooled_ranks(members: Scores, nonmembers: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,58 +1,68 @@
 """Everything two arrays of scores say about an attack, in one object."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
 from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
-from resperturb.bounds.bayes import bayesian
-from resperturb.bounds.one_run import one_run, one_run_fdp
-from resperturb.bounds.rates import clopper_pearson, gdp
+from resperturb.bounds.registry import BOUNDS, Bound
 from resperturb.bounds.result import LowerBound
-from resperturb.bounds.scores import check_probability, check_scores
-from resperturb.bounds.thresholds import Split
+from resperturb.bounds.scores import CanaryScores, check_probability
+from resperturb.errors import UsageError
 from resperturb.files import plain
 
+# How the scores were made: one model with a fair coin for each canary, a model trained anew for each score, or one
+# model whose training set no coins chose.
+ScoreDesign = Literal["coins", "independent", "one-model"]
+_RECOMMENDED = {"coins": "one_run", "independent": "clopper_pearson"}
+_WHY = {
+    None: "Say how the scores were made: by one model whose canaries were each put in by a fair coin (coins), by a "
+    "model trained anew for each score (independent), or by one model without coins (one-model).",
+    "coins": "The scores come from one training with randomised canaries, so the one-run bound applies.",
+    "independent": "The scores are independent of each other; this bound assumes no privacy curve.",
+    "one-model": "Scores of one model are not independent, and no coins decided who was in: no bound on epsilon "
+    "applies. The AUC and the true positive rates do.",
+}
 CAVEATS = (
     "An epsilon of 0 means that this attack showed nothing; it does not mean that nothing leaks.",
     "Take the recommended bound, or settle on another before looking: the largest of several bounds does not hold "
     "with the stated confidence.",
     "one_run and one_run_fdp hold only if every canary was put in by its own fair coin.",
-    "gdp assumes a Gaussian privacy curve; bayesian is a degree of belief, not a rate of error.",
+    "gdp assumes a Gaussian privacy curve.",
     "balanced_accuracy is that of the best threshold in hindsight, which flatters the attack when scores are few.",
 )
 
 
 @dataclass(frozen=True)
 class ScoreAudit:
-    """Metrics with intervals, every lower bound on epsilon, and which of them was to be used before looking.
+    """Metrics with intervals, every registered lower bound on epsilon, and the one that the design calls for.
 
-    A bound is None where it is not defined: the Gaussian one at delta 0.
+    A bound is None where it is not defined: a Gaussian one at delta 0. ``design`` is None where it was not stated.
     """
 
     metrics: AttackMetrics
     delta: float
     confidence: float
+    design: ScoreDesign | None
     bounds: dict[str, LowerBound | None]
-    recommended: str
+
+    @property
+    def recommended(self) -> str | None:
+        """The bound to quote; None where the scores of this design allow none, or the design was not stated."""
+        return _RECOMMENDED.get(self.design or "")
 
     @property
     def why(self) -> str:
-        """Say for which audits the recommended bound is the right one."""
-        bound = self.bounds[self.recommended]
+        """The reason for the recommended bound, or for none."""
+        bound = self.bounds[self.recommended] if self.recommended else None
         if bound and bound.unmet:
             return f"It was asked for, but its assumption is not met: {' '.join(bound.unmet)}"
-        if self.recommended == "one_run":
-            return "The scores come from one training with randomised canaries, so the one-run bound applies."
-        return (
-            "The default for independent scores: it assumes no privacy curve and no prior. For many canaries in one "
-            "model, each put in by a fair coin, ask for the one-run bound instead."
-        )
+        return _WHY[self.design]
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Say what a reader must know before quoting a number."""
+        """What a reader must know before quoting a number."""
         if self.metrics.auc_interval.high < 0.5:
             reversed_scores = "Members score lower than non-members: were losses given without negating them?"
             return (reversed_scores, *CAVEATS)
@@ -60,10 +70,11 @@ class ScoreAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole audit, ready for JSON."""
-        recommended = self.bounds[self.recommended]
+        recommended = self.bounds[self.recommended] if self.recommended else None
         return {
             **plain(self.metrics),
             "epsilon_lower": {name: bound and bound.epsilon for name, bound in self.bounds.items()},
+            "design": self.design,
             "recommended": {
                 "method": self.recommended,
                 "epsilon": recommended and recommended.epsilon,
@@ -82,41 +93,44 @@ def audit_scores(
     *,
     delta: float = 1e-5,
     confidence: float = 0.95,
-    one_run_design: bool = False,
-    seed: int = 0,
+    design: ScoreDesign | None = None,
 ) -> ScoreAudit:
-    """Compute all metrics and bounds of an attack's scores.
+    """Compute all metrics and all registered bounds of an attack's scores.
 
     Args:
         members: Scores of the members, higher where the attack says *member*.
         nonmembers: Scores of the non-members.
-        delta: The delta at which epsilon is bounded.
-        confidence: Of every bound and interval.
-        one_run_design: Whether they are canaries of one training, each put in by a coin: recommends that bound.
-        seed: Of the Bayesian bound's split.
+        delta: Delta of the bounds.
+        confidence: Confidence of every bound and interval.
+        design: How the scores were made: ``"coins"`` (one training, each canary put in by its own fair coin),
+            ``"independent"`` (a model trained anew for each score) or ``"one-model"`` (one model, no coins). It
+            decides which bound is recommended; None recommends none.
 
     Returns:
-        All metrics and bounds, and which bound was to be used before looking.
+        All metrics and bounds, and which bound to quote.
 
     Raises:
         UsageError: The scores, delta or confidence cannot be used.
 
-    >>> audit = audit_scores([3.0] * 40, [1.0] * 40)
+    >>> audit = audit_scores([3.0] * 40, [1.0] * 40, design="independent")
     >>> audit.metrics.auc, audit.recommended, round(audit.bounds["clopper_pearson"].epsilon, 2)
     (1.0, 'clopper_pearson', 2.75)
     """
-    ins, outs = check_scores(members, nonmembers)
+    scores = CanaryScores(members, nonmembers)
     check_probability("delta", delta, zero=True)
+    if design is not None and design not in _WHY:
+        raise UsageError(f"design must be 'coins', 'independent' or 'one-model', not {design!r}.")
     return ScoreAudit(
-        metrics=attack_metrics(ins, outs, confidence=confidence),
+        metrics=attack_metrics(scores.members, scores.nonmembers, confidence=confidence),
         delta=delta,
         confidence=confidence,
-        bounds={
-            "clopper_pearson": clopper_pearson(ins, outs, delta=delta, confidence=confidence),
-            "one_run": one_run(ins, outs, delta=delta, confidence=confidence),
-            "one_run_fdp": one_run_fdp(ins, outs, delta=delta, confidence=confidence),
-            "gdp": gdp(ins, outs, delta=delta, confidence=confidence) if delta else None,
-            "bayesian": bayesian(ins, outs, delta=delta, confidence=confidence, thresholds=Split(seed=seed)),
-        },
-        recommended="one_run" if one_run_design else "clopper_pearson",
+        design=design,
+        bounds={name: _if_defined(BOUNDS[name], scores, delta, confidence) for name in BOUNDS},
     )
+
+
+def _if_defined(bound: Bound, scores: CanaryScores, delta: float, confidence: float) -> LowerBound | None:
+    try:
+        return bound.compute(scores, delta, confidence)
+    except UsageError:  # the scores are checked: the bound is not defined at this delta
+        return None

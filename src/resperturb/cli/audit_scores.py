@@ -1,7 +1,7 @@
 """`resperturb audit-scores`: what attack scores from anywhere show about a model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,14 +10,8 @@ from resperturb.cli.output import JsonOption, emit, shown_rate
 if TYPE_CHECKING:
     from resperturb.bounds.summary import ScoreAudit
 
+Design = Literal["coins", "independent", "one-model"]
 _FILE = "a .npy file, or a text file with one number per line"
-_ASSUMES = {
-    "clopper_pearson": "independent scores",
-    "one_run": "a fair coin for each canary",
-    "one_run_fdp": "a fair coin for each canary",
-    "gdp": "independent scores, a Gaussian curve",
-    "bayesian": "independent scores, a prior",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -30,21 +24,21 @@ def audit_scores(
     nonmembers: Annotated[Path, typer.Argument(help=f"Scores of records it never saw: {_FILE}.")],
     delta: Annotated[float, typer.Option(help="The delta at which to bound epsilon.")] = 1e-5,
     confidence: Annotated[float, typer.Option(help="The confidence of every bound and interval.")] = 0.95,
-    one_run: Annotated[
-        bool,
+    design: Annotated[
+        Design | None,
         typer.Option(
-            "--one-run",
-            help="The scores are canaries of one training, each put in by its own fair coin: recommend that bound.",
+            help="How the scores were made. coins: one training, each canary put in by its own fair coin; "
+            "independent: a model trained anew for each score; one-model: one model, no coins."
         ),
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the Bayesian bound's split.")] = 0,
+    ] = None,
+    one_run: Annotated[bool, typer.Option("--one-run", help="The same as --design coins.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an attack by its scores, and bound epsilon from below.
 
     A higher score must mean: more likely a member. Negate losses before saving them.
 
-    Example: `resperturb audit-scores members.npy nonmembers.npy --delta 1e-5 --confidence 0.95`
+    Example: `resperturb audit-scores members.npy nonmembers.npy --design coins`
     """
     from resperturb.bounds.scores import read_scores
     from resperturb.bounds.summary import audit_scores as audit
@@ -54,14 +48,15 @@ def audit_scores(
         read_scores(nonmembers),
         delta=delta,
         confidence=confidence,
-        one_run_design=one_run,
-        seed=seed,
+        design="coins" if one_run else design,
     )
     emit(found.to_dict(), as_json, lambda console: _show(found, console))
 
 
 def _show(found: "ScoreAudit", console: Any) -> None:
     from rich.table import Table
+
+    from resperturb.bounds.registry import BOUNDS
 
     metrics, sure = found.metrics, f"{100 * found.confidence:.6g}%"
     console.print(
@@ -82,15 +77,16 @@ def _show(found: "ScoreAudit", console: Any) -> None:
     bounds = Table("bound", "epsilon at least", "assumes", "", box=None)
     for name, bound in found.bounds.items():
         value = "not defined" if bound is None else f"{bound.epsilon:.4f}"
+        assumes = "a fair coin for each canary" if BOUNDS[name].design == "coins" else "independent scores"
         remark = "not met" if bound and bound.unmet else "recommended" if name == found.recommended else ""
-        bounds.add_row(name, value, _ASSUMES[name], remark)
+        bounds.add_row(name, value, assumes, remark)
     console.print(bounds)
     for unmet in dict.fromkeys(line for bound in found.bounds.values() if bound for line in bound.unmet):
         console.print(f"Not met: {unmet}")
     if not found.delta:
         console.print("Not defined: at delta 0 no Gaussian mechanism has an epsilon.")
 
-    recommended = found.bounds[found.recommended]
-    console.print(f"\nRecommended: {found.recommended}. {found.why}")
+    recommended = found.bounds[found.recommended] if found.recommended else None
+    console.print(f"\nRecommended: {found.recommended or 'no bound'}. {found.why}")
     for line in (*(recommended.assumptions if recommended else ()), *found.caveats):
         console.print(f"- {line}")
