@@ -19,6 +19,7 @@ from resperturb.cli import (
     card,
     demo,
     evaluate,
+    evidence,
     gate,
     report,
     train,
@@ -82,6 +83,7 @@ for _command in (
     audit_scores,
     gate,
     card,
+    evidence,
     budget,
 ):
     _command.register(app)
