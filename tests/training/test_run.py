@@ -1,6 +1,7 @@
 """A run has one owner, keeps no secret, and its files belong together."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -8,15 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from resperturb.cli import app
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import leftovers
 from resperturb.training import secret
 from resperturb.training.config import TrainConfig
-from resperturb.training.loop import train
+from resperturb.training.inputs import load_inputs
+from resperturb.training.loop import evaluate, train
 from resperturb.training.run import Run, held_run, open_run
 from tests.conftest import tiny_config
 
+KEPT = Path(__file__).parent / "kept"  # trained by version 0.2.0
 SECRET = bytes(range(100, 116))
 FILE_OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")
 
@@ -213,31 +218,45 @@ def test_a_flipped_bit_of_the_weights_is_noticed(copied: Run) -> None:
         open_run(copied.path).load_model()
 
 
-def as_written_before_digests(run: Run) -> Run:
-    values = json.loads(run.result_path.read_text())
-    for name in ("schema", "digests", "checksum"):
-        del values[name]
-    run.result_path.write_text(json.dumps({**values, "guarantee": {"epsilon": 0.1}}))
-    return open_run(run.path)
+def test_a_result_without_digests_is_not_believed(tmp_path: Path) -> None:
+    """60,000 records instead of 20 would turn an epsilon of 4.65 into 0.1."""
+    shutil.copytree(KEPT / "dpsgd", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    values = json.loads(path.read_text())
+    for schema in (1, 2):
+        changed = {**values, "schema": schema, "records": 60_000}
+        del changed["digests"], changed["checksum"]
+        path.write_text(json.dumps(changed))
+        for command in (["compare"], ["card", "-o", str(tmp_path / "card.md")], ["verify"]):
+            done = CliRunner().invoke(app, [command[0], str(tmp_path / "run"), *command[1:]])
+            assert done.exit_code == 1, done.output
+    assert not (tmp_path / "card.md").exists()
 
 
-def test_runs_from_before_digests_open_but_not_with_other_noise(copied: Run) -> None:
-    old = as_written_before_digests(copied)
-    assert old.result.digests is None
-    old.load_model()
-    silent = tiny_config(epochs=1, data={"limit": 40}, perturbation={"name": "additive", "gamma": 0.0})
-    shutil.copy(train(silent, out=old.path.parent / "silent").model_path, old.model_path)
-    with pytest.raises(ResperturbError, match=r"model\.safetensors belongs to another run: its noise"):
-        open_run(old.path).load_model()
+@pytest.mark.parametrize(("name", "epsilon"), [("additive", math.inf), ("dpsgd", 4.65)])
+def test_a_finished_run_of_0_2_opens(name: str, epsilon: float) -> None:
+    run = open_run(KEPT / name)
+    assert run.config.digest == run.digests["config"]
+    assert [entry.epoch for entry in run.metrics()] == [1, 2]
+    assert run.guarantee().claimed_epsilon == pytest.approx(epsilon, rel=1e-3)
+    members = load_inputs(run.config.data).members("audit")
+    assert (len(members), run.result.records) == (20, 20)
+    assert evaluate(run.load_model(), members, run.config, draws=1).accuracy == run.result.train_accuracy
 
 
-def test_epsilon_is_computed_never_read(tmp_path: Path) -> None:
-    run = train(
-        tiny_config(epochs=1, data={"limit": 40}, batch_size=5, method="dpsgd", seeded_noise=False),
-        out=tmp_path / "run",
-    )
-    assert "epsilon" not in run.result_path.read_text()
-    before = run.guarantee()
-    assert before is not None
-    old = as_written_before_digests(run).guarantee()
-    assert old == before
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 1}, "its schema is 1, and this version reads schema 2"),
+        ({"schema": 99}, "its schema is 99"),
+        ({"colour": "red"}, "colour"),
+        ({"model": "resnet9"}, "unknown network 'resnet9'"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_says_which_version_wrote_it(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    values = json.loads((KEPT / "dpsgd" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**values, **change, "resperturb": "7.1"}))
+    with pytest.raises(ResperturbError, match=f"written by resperturb 7.1 and cannot be read: .*{said}"):
+        open_run(tmp_path)

@@ -1,4 +1,4 @@
-"""``resperturb verify``: are the files of a run those of one training, unchanged, without a secret, and signed?"""
+"""``resperturb verify``: check that the files of a run are those of one training, unchanged, without a secret."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 HELP = """
 Check that the files of a run belong together and are as they were written, that no secret of the training is left,
 and that epsilon is what the configuration gives; say what could not be checked. The exit code is 1 if anything is
-wrong.
+wrong. To sign a run, see docs/how-to/hand-over.md.
 
-`--sign` then signs all files with a key of OpenSSH, for a run that is handed over; `--signer` names the public keys
-of which one must have signed it.
-
-Example: `resperturb verify runs/private --signer colleague.pub`
+Example: `resperturb verify runs/noisy --with-data`
 """
 
 COLOURS = {"ok": "green", "failed": "bold red", "not checked": "yellow"}
@@ -36,20 +33,14 @@ def register(app: typer.Typer) -> None:
 def verify(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     with_data: Annotated[bool, typer.Option("--with-data", help="Compare the images too.")] = False,
-    sign: Annotated[Path | None, typer.Option(help="Sign the run with this private key of OpenSSH.")] = None,
-    signer: Annotated[Path | None, typer.Option(help="File of the public keys that may have signed it.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check, sign if asked, and print."""
+    """Check and print."""
     from resperturb.training.run import open_run
-    from resperturb.training.verify import sign_run, verify_run
+    from resperturb.training.verify import verify_run
 
     opened = open_run(run)
-    if sign is None:
-        checks = verify_run(opened, with_data=with_data, signer=signer)
-    else:
-        checks = sign_run(opened, sign, with_data=with_data, signer=signer)
-    checks.append(_attacks(opened))
+    checks = [*verify_run(opened, with_data=with_data), _attacks(opened)]
     whole = all(check.outcome != "failed" for check in checks)
     emit({"run": str(run), "whole": whole, "checks": [asdict(check) for check in checks]}, as_json, _shown(checks))
     if not whole:

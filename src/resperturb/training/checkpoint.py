@@ -19,7 +19,6 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-OLD_KEYS = {"progress", "digest"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
     """Read the checkpoint of the configuration that ``digest`` names; None if there is none.
 
     A checkpoint is written whole or not at all, so one that cannot be read was damaged afterwards: that is an error,
-    not a silent new start. Checkpoints of older versions have no checksum.
+    not a silent new start.
 
     Raises:
         ResperturbError: It is damaged, or of another configuration.
@@ -130,7 +129,7 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
     content = read_bytes(path)
     try:
         metadata = _metadata(content)
-        if not (metadata.keys() == OLD_KEYS or seal_holds(content, metadata["checksum"])):
+        if not seal_holds(content, metadata["checksum"]):
             raise ValueError("its checksum does not fit")
         tensors = load(content)
         progress = TypeAdapter(Progress).validate_json(metadata["progress"])  # ignores what older ones held besides

@@ -33,8 +33,8 @@ from resperturb.training.loss import Loss, loss_of
 from resperturb.training.method import Method, method_of
 from resperturb.training.predict import Constants
 
-# Of config.json.
-SCHEMA = 2
+# Schema of config.json.
+CONFIG_SCHEMA = 2
 
 PRETRAINED = "pretrained"
 

@@ -31,7 +31,7 @@ from resperturb.training.distributed import Execution, World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
 from resperturb.training.predict import normalize, predict
-from resperturb.training.run import SCHEMA, Run, TrainingResult, held_run
+from resperturb.training.run import Run, TrainingResult, held_run
 from resperturb.training.scores import ClassScores, class_scores
 from resperturb.training.secret import noise_secret
 from resperturb.training.steps import StepOutcome, Steps
@@ -270,7 +270,6 @@ def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress:
     _write_metrics(run, progress.history)  # a process that was killed before it could may have left the last one out
     radius = getattr(run.config.perturbation, "clip_radius", None)
     result = TrainingResult(
-        schema=SCHEMA,
         train_accuracy=train_accuracy,
         test_accuracy=test.accuracy,
         gap=train_accuracy - test.accuracy,

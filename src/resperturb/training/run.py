@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -42,14 +42,12 @@ from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.guarantee import Guarantee, nothing_proven
 from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
-from resperturb.training.config import TrainConfig
-from resperturb.training.migrate import from_file, to_file
+from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
 from resperturb.training.secret import NAME as SECRET
 from resperturb.training.secret import secrecy
 
 CONFIG, ROWS = "config.json", "rows.npy"
 
-SCHEMA = 2
 DAMAGED = "restore it, or train again with another --out"
 
 
@@ -59,8 +57,7 @@ class TrainingResult:
 
     ``draws`` is the number of noise draws that the accuracies are averaged over, ``processes`` the numbers of
     processes that trained it, one after the other, and ``inputs_clipped`` the share of training images that a
-    clipping radius shortens. Files of schema 1 do not name their schema, have no ``digests`` and, if they are older
-    still, no ``processes``.
+    clipping radius shortens. ``digests`` are those of the files of the run, once it is written.
     """
 
     train_accuracy: Share
@@ -80,8 +77,8 @@ class TrainingResult:
     sensitivity: Share | None = None
     specificity: Share | None = None
     notes: tuple[str, ...] = ()
-    schema: Annotated[int, Field(ge=1, le=SCHEMA)] = 1
-    digests: Digests | None = None
+    schema: Literal[2] = 2
+    digests: Digests = field(default_factory=dict)
 
     def accuracies(self) -> dict[str, float]:
         """Give the accuracies and the gap between them, by name."""
@@ -142,11 +139,8 @@ class Run:
         return self._read_result(self.result_path)
 
     def _read_result(self, path: Path) -> TrainingResult:
-        result = read_json(TrainingResult, path, DAMAGED)
-        if result.schema == 1:  # written before there were digests
-            return result
         result = read_bound_json(TrainingResult, path, None, DAMAGED)
-        names = differing(result.digests or {}, self.computed_digests())
+        names = differing(result.digests, self.computed_digests())
         if len(names) == 1 or sorted(names) == ["config", "data"]:  # one file alone is not of this run
             file = {"weights": self.model_path, "metrics": self.metrics_path}.get(names[0], self.path / CONFIG)
             raise ResperturbError(
@@ -160,7 +154,7 @@ class Run:
     @cached_property
     def digests(self) -> Digests:
         """What names this run, for the files that belong to it."""
-        return self.result.digests or self.computed_digests()
+        return self.result.digests
 
     def computed_digests(self) -> Digests:
         """Take the digests of the files as they are now."""
@@ -284,11 +278,21 @@ def open_run(path: Path | str) -> Run:
     path = Path(path)
     if not (path / CONFIG).is_file():
         raise UsageError(f"{path} is not a run: there is no {CONFIG} in it.")
-    content = read_json(dict[str, Any], path / CONFIG, DAMAGED)
-    made_by = ""
-    if "resperturb" not in content and (path / "result.json").is_file():
-        made_by = read_json(_MadeBy, path / "result.json", DAMAGED).environment.get("resperturb", "")
-    return Run(path, _with_rows(from_file(content, str(path / CONFIG), made_by), path / ROWS))
+    return Run(path, _with_rows(_read_config(path / CONFIG), path / ROWS))
+
+
+def _read_config(path: Path) -> TrainConfig:
+    values = read_json(dict[str, Any], path, DAMAGED)
+    schema, made_by = values.pop("schema", 1), values.pop("resperturb", "0.1")
+    if schema != CONFIG_SCHEMA:
+        raise ResperturbError(
+            f"{path} was written by resperturb {made_by} and cannot be read: its schema is {schema!r}, and this "
+            f"version reads schema {CONFIG_SCHEMA}. Train again with another --out."
+        )
+    try:
+        return make_config(**values)
+    except UsageError as error:
+        raise ResperturbError(f"{path} was written by resperturb {made_by} and cannot be read: {error}") from error
 
 
 def _with_rows(config: TrainConfig, path: Path) -> TrainConfig:
@@ -308,11 +312,6 @@ def _npy(numbers: Indices) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, numbers)
     return buffer.getvalue()
-
-
-@dataclass(frozen=True)
-class _MadeBy:
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -339,7 +338,8 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
         if not (path / CONFIG).exists():
             if config.data.rows is not None and config.data.rows.numbers is not None:
                 write_bytes(path / ROWS, _npy(config.data.rows.numbers))
-            write_json(path / CONFIG, to_file(config, version("resperturb")))
+            made = {"schema": CONFIG_SCHEMA, "resperturb": version("resperturb")}
+            write_json(path / CONFIG, {**made, **config.model_dump(mode="json")})
         _tidy(run)
         yield run
 
