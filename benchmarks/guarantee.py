@@ -1,0 +1,174 @@
+"""What a private head on public features reaches at epsilon 1, 3 and 8: the numbers of docs/guarantee.md.
+
+    RESPERTURB_DATA=... nice python -m benchmarks.guarantee --save docs/results/guarantee.json
+    RESPERTURB_DATA=... nice python -m benchmarks.guarantee --save docs/results/guarantee.json --only cifar10
+
+All training and all test images are used. The head has its default settings, and every epsilon is trained with five
+seeds of the noise; the seeds make the study repeatable and would void a guarantee. Results are written as they come,
+and those in the file are kept. Seconds are of the processor, for the clock on the wall tells of the neighbours.
+"""
+
+import argparse
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from resperturb import features
+from resperturb.data.images import ImageSet
+from resperturb.data.loading import load_pair
+from resperturb.environment import environment
+from resperturb.features.cache import ROWS_PER_BATCH
+from resperturb.files import write_json
+from resperturb.heads import DPHead
+from resperturb.privacy.dp_head import head_mu
+
+EPSILONS = (1.0, 3.0, 8.0, math.inf)
+DELTA = 1e-5
+SEEDS = range(5)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Features of one data set.
+
+    Attributes:
+        data: The name of the data set.
+        extractor: The name of the features.
+        group: The column of the groups that are protected as a whole; empty to protect records.
+        image_size: The size to which images are cut.
+    """
+
+    data: str
+    extractor: str
+    group: str = ""
+    image_size: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.data} {self.extractor}"
+
+
+STUDIES = (
+    Study("mnist", "scattering"),
+    Study("fashion_mnist", "scattering"),
+    Study("cifar10", "efficientnet-lite0"),
+    Study("idc", "efficientnet-lite0", group="patient"),
+    Study("cifar10", "scattering"),
+    Study("idc", "scattering", group="patient"),
+    Study("cifar100", "efficientnet-lite0"),
+    Study("cifar100", "scattering"),
+)
+
+
+def main() -> None:
+    """Measure what is not in the file yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", type=Path, required=True)
+    parser.add_argument("--only", default="", help="a part of the names of the studies to run")
+    parser.add_argument("--features-only", action="store_true", help="compute the features, and train nothing")
+    chosen = parser.parse_args()
+    for study in STUDIES:
+        if chosen.only in study.name:
+            measure(study, chosen.save, chosen.features_only)
+
+
+def measure(study: Study, save: Path, features_only: bool = False) -> None:
+    """Compute the features of one data set, train the heads that are missing, and save each."""
+    train, test = load_pair(study.data, group_column=study.group or None, image_size=study.image_size)
+    extractor = features.build(study.extractor)
+    kept = _row(_read(save), study) or {}
+    start, fresh = time.process_time(), _Fresh()
+    x = extractor.compute(train, "train", fresh)
+    x_test = extractor.compute(test, "test", fresh)
+    seconds = time.process_time() - start
+    if kept.get("digest") not in (None, extractor.digest()):
+        kept = {}
+    row = {
+        **asdict(study),
+        "source": asdict(extractor.describe()),
+        "digest": extractor.digest(),
+        "fingerprint": train.fingerprint,
+        "dimensions": x.shape[1],
+        "training_images": len(train),
+        "test_images": len(test),
+        "units": len(train) if train.groups is None else len(np.unique(train.groups)),
+        "classes": train.num_classes,
+        "metric": "auroc" if train.num_classes == 2 else "accuracy",
+        # None unless all were computed in this process.
+        "feature_seconds": seconds if fresh.all_of(len(train), len(test)) else kept.get("feature_seconds"),
+        "results": kept.get("results", []),
+    }
+    _save(save, row)
+    print(f"{study.name}: {x.shape[1]} features, {seconds:.0f} s", flush=True)
+    done = {result["epsilon"] for result in row["results"]}
+    for epsilon in () if features_only else EPSILONS:
+        if str(epsilon) not in {str(known) for known in done}:
+            row["results"].append(_result(epsilon, x, train, x_test, test))
+            _save(save, row)
+            print(f"{study.name}: {row['results'][-1]}", flush=True)
+
+
+class _Fresh:
+    """Counts the images whose features were computed, rather than read."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.steps += done < total
+
+    def all_of(self, *counts: int) -> bool:
+        return self.steps >= sum(count // ROWS_PER_BATCH - 1 for count in counts)
+
+
+def _result(epsilon: float, x: Any, train: ImageSet, x_test: Any, test: ImageSet) -> dict[str, Any]:
+    mu = head_mu(epsilon, DELTA)
+    seeds = SEEDS if math.isfinite(epsilon) else range(1)  # without noise there is nothing to repeat
+    values, start = [], time.process_time()
+    for seed in seeds:
+        head = DPHead(epsilon, DELTA, classes=range(train.num_classes), random_state=seed)
+        head.fit(x, train.labels.numpy(), train.groups)
+        values.append(_score(head.predict_proba(x_test), test.labels.numpy()))
+    return {
+        "epsilon": epsilon,
+        "mu": mu,
+        "seeds": list(seeds),
+        "values": values,
+        "mean": float(np.mean(values)),
+        "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        "seconds": (time.process_time() - start) / len(values),
+    }
+
+
+def _score(probabilities: Any, labels: Any) -> float:
+    if probabilities.shape[1] == 2:
+        return float(roc_auc_score(labels, probabilities[:, 1]))
+    return float((probabilities.argmax(axis=1) == labels).mean())
+
+
+def _read(save: Path) -> dict[str, Any]:
+    return json.loads(save.read_text()) if save.exists() else {"schema": 1, "delta": DELTA, "rows": []}
+
+
+def _row(found: dict[str, Any], study: Study) -> dict[str, Any] | None:
+    return next(
+        (row for row in found["rows"] if (row["data"], row["extractor"]) == (study.data, study.extractor)), None
+    )
+
+
+def _save(save: Path, row: dict[str, Any]) -> None:
+    found = _read(save)
+    order = [study.name for study in STUDIES]
+    rows = [old for old in found["rows"] if (old["data"], old["extractor"]) != (row["data"], row["extractor"])]
+    rows = sorted([*rows, row], key=lambda one: order.index(f"{one['data']} {one['extractor']}"))
+    write_json(save, {**found, "environment": environment(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
