@@ -194,6 +194,9 @@ def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> Non
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epsilon_lower"]["at_zero"] > 2
+    made = "from resperturb import features; print(features.build('thumbnails:4').dimensions(3, (8, 8)))"
+    done = subprocess.run([sys.executable, "-c", made], env=environment, capture_output=True, text=True)
+    assert done.stdout == "48\n", done.stderr
     audit = read_audit(tmp_path / "runs" / "mine")
     assert "calibrated" in {attack.name for attack in audit.attacks}
     config = (tmp_path / "runs" / "mine" / "config.json").read_text()

@@ -4,7 +4,16 @@
 in ``extractors`` or ``reductions``, or the entry point group ``resperturb.extractors`` or ``resperturb.reductions``.
 """
 
-from resperturb.features.extractor import Extractor, FeatureSource, build, extractors
-from resperturb.features.reduction import Reduction, reductions
+from resperturb.features.extractor import Extractor, FeatureSource, build, extractors, register_extractor
+from resperturb.features.reduction import Reduction, reductions, register_reduction
 
-__all__ = ["Extractor", "FeatureSource", "Reduction", "build", "extractors", "reductions"]
+__all__ = [
+    "Extractor",
+    "FeatureSource",
+    "Reduction",
+    "build",
+    "extractors",
+    "reductions",
+    "register_extractor",
+    "register_reduction",
+]
