@@ -42,10 +42,10 @@ def test_run_writes_result_and_figures_and_prints_one_object(tmp_path: Path, sma
     assert payload["preset"] == "quick"
     assert "mean nothing" in payload["means"]
     files = [Path(file) for file in payload["results"]["cifar10-no-skip"]["files"]]
-    assert sorted(file.suffix for file in files) == [".json", ".png", ".svg"]
+    assert sorted(file.suffix for file in files) == [".json", ".svg"]
     assert all(file.is_file() and file.parent == tmp_path / "results-quick" for file in files)
     rows = payload["results"]["cifar10-no-skip"]["rows"]
-    assert [row["verdict"] for row in rows] == ["smoke test only: no comparison"] * 2
+    assert [row["verdict"]["word"] for row in rows] == ["not compared"] * 2
 
     code, shown, _ = invoke("status", "cifar10-no-skip", "--runs", tmp_path, "--json")
     found = json.loads(shown)
@@ -58,8 +58,8 @@ def test_run_writes_result_and_figures_and_prints_one_object(tmp_path: Path, sma
     assert code == 0
     payload = json.loads(shown)
     assert payload["results"] == {"cifar10-no-skip": ["quick"]}
-    assert payload["pages"] == [str(page), str(tmp_path / "page" / "cifar10-no-skip.md")]
-    assert "smoke test only" in page.read_text()
+    assert payload["pages"] == [str(page), str(tmp_path / "page" / "sweeps.md")]
+    assert "smoke test, not compared" in page.read_text()
 
 
 def test_only_the_rows_that_are_named_are_trained(tmp_path: Path, smallest: None) -> None:

@@ -14,7 +14,6 @@ from resperturb_reproduction.reproduce.results import (
     Trained,
     made_now,
 )
-from resperturb_reproduction.reproduce.verdicts import row_verdict
 
 AUDIT = AuditSummary(13, 4, (1, 4), "rmia", 0.61, (0.58, 0.64), 0.03, 0.0, 0.95, 1e-5, float("inf"), "")
 
@@ -55,7 +54,6 @@ def row(name: str, key: str, preset: str = "cpu", auc: float = 0.61, seeds: int 
         seeds=tuple(range(seeds)),
         seeds_wanted=3,
         runs=(f"{preset}-{data}-{key}",),
-        verdict=row_verdict(cell.paper, measured, preset, reduced=preset != "paper"),
         input_noise=dict(cell.variant.noise).get("input_std") != 0.0,
         thresholds=tuple(Threshold(t, None if t > 0.7 else 0.6, 0.4) for t in (0.5, 0.6, 0.8)),
         roc=Roc((0.0, 0.4, 1.0), (0.0, 0.6, 1.0)),

@@ -4,9 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from resperturb_reproduction.reproduce import results
+from resperturb_reproduction.reproduce.declarations import Printed
 from resperturb_reproduction.reproduce.page import read_notes, write_pages
+from resperturb_reproduction.reproduce.readings import Watched
+from resperturb_reproduction.reproduce.results import Computed
+from resperturb_reproduction.reproduce.trajectories import Look
 
-from reproduction.tests.reproduce.examples import AUDIT, result, row, table
+from reproduction.tests.reproduce.examples import AUDIT, made, result, row, table
+from resperturb.files import plain
 
 
 def pages(tmp_path: Path, *found: results.AnyResult) -> dict[str, str]:
@@ -19,104 +24,86 @@ def pages(tmp_path: Path, *found: results.AnyResult) -> dict[str, str]:
     return {path.stem: path.read_text() for path in written}
 
 
-def test_an_experiment_has_a_page_with_both_numbers_the_preset_and_the_notes(tmp_path: Path) -> None:
+def line(page: str, start: str) -> str:
+    return next(one for one in page.splitlines() if one.startswith(start))
+
+
+def test_a_table_has_its_notes_both_numbers_the_verdict_and_the_length(tmp_path: Path) -> None:
     notes = tmp_path / "docs" / "results" / "notes.md"
     notes.parent.mkdir(parents=True)
-    notes.write_text(
-        "Not shown.\n\n## cifar10-table\n\nWe tried *twice*.\n\n## conclusion\n\nFive plain sentences.\n"
-    )
-    (notes.parent / "cifar10-table.png").write_bytes(b"picture")
-    found = pages(tmp_path, table())
+    notes.write_text("Not shown.\n\n## cifar10-table\n\nWe tried.\n\n## conclusion\n\nFive plain sentences.\n")
+    found = pages(tmp_path, table(seeds=2))
     page = found["cifar10-table"]
-    assert "| 0.757 | 0.610 ± 0.010 |" in page
-    assert "| cpu |" in page
-    assert "differs at reduced settings (one seed)" in page
-    assert "](../results/cifar10-table.png)" in page
-    assert "We tried *twice*." in page
-    assert "1 of 3" in page
+    assert page.startswith("# CIFAR10: Table III\n\nWe tried.")
+    assert line(page, "| ResNet8, non-private") == (
+        "| ResNet8, non-private | contradicted | 0.610 ± 0.010 (0.757) | 0.900 ± 0.010 (1.000) | "
+        "0.600 ± 0.010 (0.669) | preset cpu, 2 seeds |"
+    )
     folded = page.split("<details><summary>How it was made</summary>")[1].split("</details>")[0]
     assert "20 epochs instead of 200" in folded
     assert "f" * 16 in folded
-    top = found["reproduction"]
-    assert "[cifar10-table](reproduction/cifar10-table.md)" in top
-    assert "Five plain sentences." in top
-    assert "| idc-table | Table I | | not measured yet |" in top
-    assert "core-hours" in top
-    assert "Not shown." not in top + page
+    assert "Five plain sentences." in found["reproduction"]
+    assert "Not shown." not in found["reproduction"] + page
 
 
-def test_the_matrix_has_a_sign_for_each_claim_and_keeps_its_qualifiers(tmp_path: Path) -> None:
-    rows = (
-        row("cifar10-table", "non-private", auc=0.7, seeds=3),
-        row("cifar10-table", "gamma-4.5", auc=0.5, seeds=3),
-        row("cifar10-table", "dp-sgd", auc=0.6),
-    )
+def test_the_headline_has_one_line_for_each_table(tmp_path: Path) -> None:
+    rows = [row("cifar10-table", key, auc=auc, seeds=3) for key, auc in (("non-private", 0.7), ("gamma-4.5", 0.5))]
     top = pages(tmp_path, result("cifar10-table", *rows))["reproduction"]
-    assert "| lower AUC | ✓ (reduced) |" in top
-    assert "| AUC below DP-SGD | seen once: as claimed (reduced) |" in top
-    assert "3 claims were tested over several seeds. At 95%, chance alone would decide about 0.2 of them" in top
-    assert "| claims over several seeds: holds | 1 | 0 | 1 |" in top
-    assert "| claims seen once, at the best preset | 2 (1 as claimed, 1 no clear difference) | 0 | 2 |" in top
-
-
-def test_one_training_at_the_best_preset_does_not_hide_what_several_seeds_said_at_a_lower_one(tmp_path: Path) -> None:
-    keys, aucs = ("non-private", "gamma-4.5"), (0.7, 0.5)
-    lower = result(
-        "cifar10-table", *(row("cifar10-table", k, auc=a, seeds=3) for k, a in zip(keys, aucs, strict=True))
+    headline = line(top, "| [CIFAR10](reproduction/cifar10-table.md)")
+    assert (
+        "| **no** (3 seeds, reduced) | 0.600 ± 0.010 (0.695) | 0.500 ± 0.010 (0.511) | not trained yet |" in headline
     )
-    best = result(
-        "cifar10-table", *(row("cifar10-table", k, auc=a, preset="paper") for k, a in zip(keys, aucs, strict=True))
+    assert "| lower AUC | ○ supported |" in top
+    assert "| AUC below DP-SGD | not measured |" in top
+    assert "3 claims were tested in all, with 3 seeds each" in top
+
+
+def test_rows_at_full_length_are_marked_and_what_is_missing_has_its_cost(tmp_path: Path) -> None:
+    rows = [row("cifar10-table", key, "paper", auc) for key, auc in (("non-private", 0.7), ("gamma-4.5", 0.5))]
+    top = pages(tmp_path, table(seeds=3), result("cifar10-table", *rows))["reproduction"]
+    assert "| lower AUC | ● supported |" in top
+    missing = line(top, "| cifar10-table | CIFAR10, ResNet8, non-private |")
+    assert missing.startswith("| cifar10-table | CIFAR10, ResNet8, non-private | 1 | 2 |")
+    assert float(missing.split("|")[-2]) > 1  # two trainings of a target and of two shadow models
+
+
+def test_harder_attacks_have_the_length_of_their_own_training(tmp_path: Path) -> None:
+    paper, cpu = table("paper", auc=0.757), table("cpu", auc=0.58)
+    plain_row = replace(paper.rows[0], measured=replace(paper.rows[0].measured, adaptive_auc=None))
+    audited = replace(cpu.rows[0], audit=replace(AUDIT, shadows=0), epochs=15)
+    both = replace(paper, made=(*cpu.made, *paper.made), rows=(plain_row, audited))
+    rows, harder = pages(tmp_path, both)["cifar10-table"].split("## Attacks not in the paper")
+    assert "0.757 (0.757)" in rows
+    assert "| 0.580 |" not in rows
+    assert line(harder, "| ResNet8, non-private |") == (
+        "| ResNet8, non-private | 15 epochs, 1 seed | 0.580 | 0.600 | 0.610 [0.580, 0.640] (rmia, no shadow models) |"
     )
-    found = pages(tmp_path, lower, best)
-    assert "| lower AUC | seen once: as claimed; ✓ (reduced) |" in found["reproduction"]
-    assert "3 of them at a lower preset than the best" in found["reproduction"]
-    assert "Over several seeds: *holds at reduced settings (3 seeds)*" in found["cifar10-table"]
 
 
-def test_rows_at_the_paper_s_settings_are_counted_apart_and_what_is_missing_is_said(tmp_path: Path) -> None:
-    top = pages(tmp_path, table("paper", auc=0.757))["reproduction"]
-    assert "| rows with printed numbers: differs | 1 | 1 | 0 |" in top
-    assert "- cifar10-table: ResNet8, DP-SGD; En1 ResNet8, gamma 4.5;" in top
+def test_the_open_row_says_where_each_reading_ends(tmp_path: Path) -> None:
+    near, beyond = Look(5, 0.76, 0.695, 0.51), Look(10, 0.97, 0.71, 0.60)
+    paper = Printed(0.511, 0.760, 0.695)
+    watched = [
+        Watched("cifar10", f"En1 ResNet8, gamma 4.5, {name}", True, 0, epochs, paper, looks)
+        for name, epochs, looks in (
+            ("ends", 10, (beyond, replace(near, epoch=10))),
+            ("passes", 10, (near, beyond)),
+            ("unfinished", 160, (near,)),
+        )
+    ]
+    readings = Computed("readings", "computed", (made("paper", ""),), "", {"watched": plain(watched)})
+    # Rows with a small spread between seeds, to compare by.
+    spreads = result("cifar10-table", *(row("cifar10-table", k, seeds=3) for k in ("non-private", "gamma-4.5")))
+    page = pages(tmp_path, readings, spreads)["open-row"]
+    endings = [one.split(" | ")[2] for one in page.splitlines() if one.startswith("| CIFAR10 | gamma 4.5,")]
+    assert endings == ["supported", "contradicted", "at epoch 5 of 160"]
+    assert line(page, "| CIFAR10 | gamma 4.5, passes").endswith("| 0.760 / 0.695 / 0.510, 5 |")
 
 
-def test_the_strongest_attack_stands_with_its_interval_and_what_it_was_chosen_from(tmp_path: Path) -> None:
-    one = table()
-    page = pages(tmp_path, replace(one, rows=(replace(one.rows[0], audit=replace(AUDIT, shadows=0)),)))
-    assert "| 0.610 [0.580, 0.640] (rmia; best of 13 attacks, no shadows) |" in page["cifar10-table"]
-
-
-def test_harder_attacks_stand_apart_with_the_preset_and_the_accuracies_of_their_own_training(tmp_path: Path) -> None:
-    long, paper = table("paper", auc=0.757), table("cpu", auc=0.58)
-    plain = replace(long.rows[0], measured=replace(long.rows[0].measured, adaptive_auc=None))
-    audited = replace(paper.rows[0], audit=AUDIT, epochs=15)
-    both = replace(long, made=(*paper.made, *long.made), rows=(plain, audited))
-    page = pages(tmp_path, both)["cifar10-table"]
-    rows, harder = page.split("**Attacks that the paper did not make.**")
-    assert "0.757 ±" in rows
-    assert "0.580 ±" not in rows
-    line = next(line for line in harder.splitlines() if line.startswith("| ResNet8, non-private | cpu, 15 epochs |"))
-    assert "| 0.580 ±" in line
-    assert "0.610 [0.580, 0.640]" in line
-
-
-def test_an_adaptive_attack_on_a_longer_training_stands_beside_the_audit_of_a_shorter_one(tmp_path: Path) -> None:
-    longer, shorter = table("long", auc=0.7), table("cpu", auc=0.58)
-    both = replace(
-        longer, made=(*shorter.made, *longer.made), rows=(*longer.rows, replace(shorter.rows[0], audit=AUDIT))
-    )
-    harder = pages(tmp_path, both)["cifar10-table"].split("**Attacks that the paper did not make.**")[1]
-    lines = [line for line in harder.splitlines() if line.startswith("| ResNet8, non-private |")]
-    assert ["0.610 [" in line for line in lines] == [True, False]
-    assert ["0.720 ±" in line for line in lines] == [False, True]
-
-
-def test_a_summary_keeps_what_qualifies_it(tmp_path: Path) -> None:
-    keys = ("non-private", "gamma-4.5")
-    rows = [row("cifar10-table", key, auc=auc, seeds=3) for key, auc in zip(keys, (0.7, 0.5), strict=True)]
-    top = pages(tmp_path, result("cifar10-table", *rows))["reproduction"]
-    line = next(line for line in top.splitlines() if line.startswith("| [cifar10-table]"))
-    assert "1 claim: holds at reduced settings (3 seeds)" in line
-    assert "2 claims: not measured" in line
+def test_the_sweeps_share_one_page(tmp_path: Path) -> None:
+    rows = [row("cifar10-sweep", key) for key in ("non-private", "en5-gamma-0.75")]
+    page = pages(tmp_path, result("cifar10-sweep", *rows))["sweeps"]
+    assert "| At gamma 0.75 the noise lowers the AUC of the attack. | inconclusive" in page
 
 
 def test_the_pages_are_the_same_from_the_same_results(tmp_path: Path) -> None:

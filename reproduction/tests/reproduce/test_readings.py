@@ -76,15 +76,11 @@ def path(*looks: Look, epochs: int = 10) -> Watched:
     return Watched("cifar10", "En1 ResNet8, gamma 4.5, decay 5e-4", True, 0, epochs, PRINTED, looks)
 
 
-def test_a_passage_is_told_from_a_setting() -> None:
+def test_the_nearest_look_need_not_be_the_last() -> None:
     near, beyond = Look(5, 0.75, 0.69, 0.51), Look(10, 0.97, 0.71, 0.60)
-    ends, passes, misses = path(beyond, replace(near, epoch=10)), path(near, beyond), path(beyond)
-    unfinished = path(near, epochs=160)
-    assert passes.nearest == near
-    verdict = readings_module._verdict([ends, passes, misses, unfinished])
-    assert verdict.startswith("of 3 finished readings of CIFAR10 with noise, 1 end at the printed row and 1 pass it")
-    rows = readings_module.table([ends, passes, unfinished]).splitlines()[2:]
-    assert [row.split(" | ")[2] for row in rows] == ["yes", "no", "at epoch 5 of 160"]
+    assert path(near, beyond).nearest == near
+    assert path(near, beyond).finished
+    assert not path(near, epochs=160).finished
 
 
 def test_trajectories_come_back_from_the_file_as_they_were() -> None:

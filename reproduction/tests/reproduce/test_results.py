@@ -47,20 +47,6 @@ def test_a_row_that_is_not_attacked_yet_does_not_hide_one_that_is(tmp_path: Path
     assert [r.preset for r in kept(tmp_path).shown] == ["cpu"]
 
 
-def test_claims_compare_rows_of_one_preset_only(tmp_path: Path) -> None:
-    keys = ("non-private", "gamma-4.5")
-    results.save(tmp_path, result("cifar10-table", *(row("cifar10-table", k, seeds=3) for k in keys)))
-    results.save(tmp_path, table("paper", auc=0.75))
-    lower = next(claim for claim in kept(tmp_path).claims if claim.topic == "lower AUC")
-    assert (lower.preset, lower.seeds, lower.reduced) == ("cpu", 3, True)
-    results.save(tmp_path, result("cifar10-table", row("cifar10-table", "gamma-4.5", "paper", auc=0.5)))
-    lower = next(claim for claim in kept(tmp_path).claims if claim.topic == "lower AUC")
-    assert (lower.preset, lower.seeds, lower.reduced, lower.outcome) == ("paper", 1, False, "seen once")
-    assert lower.difference == pytest.approx(0.25)
-    missing = next(claim for claim in kept(tmp_path).claims if claim.topic == "beats DP-SGD")
-    assert missing.outcome == "not measured"
-
-
 def test_a_row_with_more_seeds_or_audits_is_not_replaced_by_one_with_fewer(tmp_path: Path) -> None:
     results.save(tmp_path, table(seeds=2))
     results.save(tmp_path, table(seeds=1, auc=0.9))
@@ -98,7 +84,7 @@ def test_rows_that_are_no_longer_declared_are_dropped(tmp_path: Path) -> None:
 
 def test_lower_bounds_stay_where_nothing_new_was_measured(tmp_path: Path) -> None:
     shown = ShownEpsilon(0.1, 0.95, "the audit")
-    line = BudgetRow("idc", "En1", 1e3, 3e-3, 2e6, "", "", (), "differs", preset="cpu", audit=shown)
+    line = BudgetRow("idc", "En1", 1e3, 3e-3, 2e6, "", "", (), "contradicted", preset="cpu", audit=shown)
     first = Budgets("budgets", "budgets", (made("cpu"),), (line,), 1e-5, 30.0)
     results.save(tmp_path, first)
     again = replace(first, rows=(replace(line, epsilon=3e6, preset=None, audit=None, why="not trained yet"),))

@@ -1,121 +1,188 @@
-"""Verdicts by their rule: rows beside printed numbers, claims over paired seeds."""
+"""Verdicts by their rule: rows and claims, with a spread between seeds that is known from other rows."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from resperturb_reproduction.reproduce.declarations import Printed
-from resperturb_reproduction.reproduce.results import ClaimFound, RowMetrics, Spread
+from resperturb_reproduction.reproduce.results import Row, RowMetrics, Spread, Trained
 from resperturb_reproduction.reproduce.verdicts import (
-    expected_by_chance,
-    in_words,
-    paired_difference,
-    pointing,
-    row_verdict,
+    Spreads,
+    Verdict,
+    accuracy_error,
+    auc_error,
+    judge_claims,
+    judge_row,
+    quantile,
     spread,
 )
 
+from reproduction.tests.reproduce.examples import result, row
 
-def measured(mean: float, error: float = 0.0, count: int = 1) -> Spread:
-    return Spread(mean, error, (mean,) * count, tuple(range(count)))
+NAME, PLAIN, NOISY = "cifar10-table", "non-private", "gamma-4.5"
+RECORDS = 12_500
 
 
-def verdict(paper: Printed, numbers: RowMetrics, preset: str = "paper", reduced: bool = False) -> str:
-    return row_verdict(paper, numbers, preset, reduced)
+def valued(one: Row, **values: list[float]) -> Row:
+    """The row with these values, one for each seed."""
+    count = len(next(iter(values.values())))
+    measured = RowMetrics(**{name: spread(each, 0.004, range(count)) for name, each in values.items()})
+    return replace(one, measured=measured, seeds=tuple(range(count)), runs=(f"{one.preset}-{one.key}",))
+
+
+def known(multiple: float = 2.0) -> Trained:
+    """Rows with three seeds, whose spread is so many times the sampling error."""
+    error = multiple * accuracy_error(0.6, 10_000)
+    auc = multiple * auc_error(0.6, RECORDS)
+    return result(
+        NAME,
+        *(
+            valued(
+                row(NAME, key),
+                auc=[0.6 - auc, 0.6, 0.6 + auc],
+                test_accuracy=[0.6 - error, 0.6, 0.6 + error],
+                train_accuracy=[0.6 - error, 0.6, 0.6 + error],
+            )
+            for key in (PLAIN, NOISY)
+        ),
+    )
+
+
+def full(**values: list[float]) -> tuple[Row, Trained]:
+    """The noisy row at full length."""
+    one = valued(row(NAME, NOISY, "paper"), **values)
+    return one, result(NAME, one)
+
+
+def test_the_spread_of_one_seed_is_pooled_from_rows_with_several() -> None:
+    one, whole = full(auc=[0.51], train_accuracy=[0.76], test_accuracy=[0.7])
+    found = Spreads([known(2.0), whole]).of("test_accuracy", 0.7, whole.data_of(one), "additive")
+    assert found is not None
+    assert found[0] == pytest.approx(2.0 * accuracy_error(0.7, 10_000))
+    assert found[1] == 2  # the three seeds of the one row with noise
+    auc = Spreads([known(2.0)]).of("auc", 0.7, whole.data_of(one), "additive")
+    assert auc is not None
+    assert auc[0] == pytest.approx(2.0 * auc_error(0.7, RECORDS))
+    assert auc[1] == 4  # both rows of the data set
+
+
+def test_a_spread_below_the_sampling_error_is_not_believed() -> None:
+    one, whole = full(auc=[0.51], train_accuracy=[0.76], test_accuracy=[0.7])
+    found = Spreads([known(0.1)]).of("test_accuracy", 0.7, whole.data_of(one), "additive")
+    assert found is not None
+    assert found[0] == pytest.approx(accuracy_error(0.7, 10_000))
+
+
+def test_agreement_gets_harder_with_more_seeds() -> None:
+    one, whole = full(auc=[0.51], train_accuracy=[0.76], test_accuracy=[0.7])
+    spreads = Spreads([known()])
+    tolerances = [spreads.tolerance("auc", 0.51, whole.data_of(one), "additive", n) for n in (1, 2, 3, 10)]
+    assert tolerances == sorted(tolerances, reverse=True)
+    error = 2.0 * auc_error(0.51, RECORDS)
+    assert tolerances[0] == pytest.approx(0.01 + quantile(4) * error * 2**0.5)
 
 
 @pytest.mark.parametrize(
-    ("mean", "error", "count", "agrees"),
+    ("auc", "train", "test", "word"),
     [
-        (0.509, 0.0, 1, True),  # within the fixed tolerance
-        (0.511, 0.0, 1, False),
-        (0.534, 0.009, 1, True),  # 0.01 + 1.96 * 0.009 * sqrt 2 = 0.0349
-        (0.536, 0.009, 1, False),
-        (0.541, 0.009, 4, True),  # four seeds: 0.01 + 3.18 * 0.009 * sqrt 1.25 = 0.0420
-        (0.543, 0.009, 4, False),
+        (0.511, 0.760, 0.695, "supported"),
+        (0.489, 0.760, 0.695, "supported"),  # as far from 0.5
+        (0.45, 0.760, 0.695, "contradicted"),
+        (0.511, 0.760, 0.500, "contradicted"),
     ],
 )
-def test_a_number_agrees_within_the_stated_tolerance(mean: float, error: float, count: int, agrees: bool) -> None:
-    found = verdict(Printed(auc=0.5), RowMetrics(auc=measured(mean, error, count)))
-    assert found.startswith("agrees") is agrees
-    assert ("(one seed)" in found) is (count == 1)
-    assert agrees or f"AUC {mean:.3f} against 0.500" in found
+def test_a_row_is_compared_in_every_published_number(auc: float, train: float, test: float, word: str) -> None:
+    one, whole = full(auc=[auc], train_accuracy=[train], test_accuracy=[test])
+    assert judge_row(one, whole, Spreads([known(0.1)])).word == word
 
 
-def test_what_only_a_gross_difference_could_contradict_is_undecided() -> None:
-    wide = RowMetrics(auc=measured(0.52, 0.05, 3))
-    assert verdict(Printed(auc=0.5), wide) == (
-        "undecided: only a difference of more than 0.26 in AUC would have been seen"
+def test_a_wide_spread_is_inconclusive_and_says_what_would_have_been_seen() -> None:
+    one, whole = full(auc=[0.511], train_accuracy=[0.760], test_accuracy=[0.695])
+    verdict = judge_row(one, whole, Spreads([known(20.0)]))
+    assert verdict.word == "inconclusive"
+    assert "only a difference above" in verdict.detail
+    assert str(verdict) == "inconclusive (1 seed)"
+
+
+def test_without_any_seeds_to_learn_the_spread_from_nothing_is_supported() -> None:
+    one, whole = full(auc=[0.511], train_accuracy=[0.760], test_accuracy=[0.5])
+    assert "spread between seeds is not known" in judge_row(one, whole, Spreads([whole])).detail
+
+
+def test_what_is_not_measured_and_what_is_a_smoke_test_is_not_judged() -> None:
+    one, whole = full(auc=[0.511])
+    assert judge_row(one, whole, Spreads([known()])) == Verdict(
+        "not measured", 1, False, "training accuracy, test accuracy"
     )
-    assert verdict(Printed(auc=0.9), wide).startswith("differs")
+    quick = row(NAME, PLAIN, "quick")
+    assert judge_row(quick, result(NAME, quick), Spreads([])).word == "not compared"
 
 
-def test_one_number_that_differs_is_enough() -> None:
-    found = verdict(Printed(auc=0.5, test_accuracy=0.7), RowMetrics(auc=measured(0.5), test_accuracy=measured(0.6)))
-    assert found == "differs (one seed): test accuracy 0.600 against 0.700"
-
-
-def test_a_smoke_test_is_never_compared() -> None:
-    assert verdict(Printed(auc=0.5), RowMetrics(auc=measured(0.5)), "quick", True).startswith("smoke test")
-
-
-@pytest.mark.parametrize(("mean", "preset"), [(0.5, "cpu"), (0.9, "cpu"), (0.9, "paper")])
-def test_reduced_settings_are_named(mean: float, preset: str) -> None:
-    # The paper's settings on a subset of its images are not the paper's.
-    assert "reduced settings" in verdict(Printed(auc=0.5), RowMetrics(auc=measured(mean)), preset, True)
-
-
-def test_what_was_not_measured_agrees_with_nothing() -> None:
-    assert verdict(Printed(auc=0.5), RowMetrics()) == "not measured: AUC"
-
-
-@pytest.mark.parametrize(("seeds", "quantile"), [(2, 12.706), (3, 4.303), (20, 2.093)])  # Student, n - 1
-def test_a_claim_is_tested_on_the_differences_of_pairs(seeds: int, quantile: float) -> None:
-    # Quarters differ a lot between seeds, and alike in both rows: only the spread of the differences counts.
-    shared = np.linspace(0.0, 0.3, seeds)
-    jitter = 0.01 * np.where(np.arange(seeds) % 2, 1.0, -1.0)
-    enough = quantile * float(np.std(jitter, ddof=1)) / seeds**0.5 - float(jitter.mean())
-    low = spread([float(value) for value in 0.5 + shared], 0.0, range(seeds))
-    near, far = (
-        spread([float(value) for value in 0.5 + shared + jitter + more], 0.0, range(seeds))
-        for more in (enough - 1e-4, enough + 1e-4)
+def claims(plain: list[float], noisy: list[float], metric: str = "test_accuracy") -> dict[str, Verdict]:
+    whole = result(
+        NAME,
+        valued(row(NAME, PLAIN, "paper"), **{metric: plain}),
+        valued(row(NAME, NOISY, "paper"), **{metric: noisy}),
     )
-    assert paired_difference(low, near)[0] == "open"
-    assert paired_difference(low, far)[0] == "holds"
-    assert paired_difference(far, low)[0] == "fails"
+    return {found.claim.topic or "": found.verdict for found in judge_claims(whole, Spreads([known(1.0), whole]))}
 
 
-def test_only_the_seeds_that_both_rows_have_are_compared() -> None:
-    low = Spread(0.5, 0.1, (0.5, 0.6, 0.7), (0, 1, 2))
-    high = Spread(0.65, 0.1, (0.8, 0.7), (2, 1))
-    outcome, seeds, difference, _ = paired_difference(low, high)
-    assert (outcome, seeds) == ("holds", 2)
-    assert difference == pytest.approx(0.1)
+def test_a_claim_is_decided_by_the_pooled_spread() -> None:
+    enough = quantile(2) * 2**0.5 * accuracy_error(0.6, 10_000)
+    assert claims([0.6], [0.6 + 1.1 * enough])["beats non-private"].word == "supported"
+    assert claims([0.6 + 1.1 * enough], [0.6])["beats non-private"].word == "contradicted"
+    within = claims([0.6], [0.6 + 0.8 * enough])["beats non-private"]
+    assert within.word == "inconclusive"
+    assert "would have been seen" in within.detail
 
 
-def test_one_training_neither_holds_nor_fails() -> None:
-    low, high = measured(0.5, 0.01), measured(0.7, 0.01)
-    for pair in ((low, high), (high, low), (low, low), (low, measured(0.7, 0.01, 3))):
-        assert paired_difference(*pair)[0] == "seen once"
-    outcome, seeds, difference, interval = paired_difference(low, high)
-    seen = ClaimFound("", "auc", "", "", "", outcome, seeds=seeds, difference=difference, interval=interval)
-    assert in_words(seen) == "seen once (as claimed)"
-    assert pointing(replace(seen, interval=(-0.3, -0.1))) == "the other way"
-    assert in_words(replace(seen, interval=(-0.1, 0.3), reduced=True)) == (
-        "seen once at reduced settings (no clear difference)"
+def test_an_auc_counts_by_its_deviation_from_one_half() -> None:
+    assert claims([0.49], [0.5], "auc")["lower AUC"].word == "inconclusive"
+    assert claims([0.40], [0.5], "auc")["lower AUC"].word == "supported"
+    assert claims([0.60], [0.42], "auc")["lower AUC"].word == "supported"
+
+
+def test_a_claim_between_two_rows_that_both_differ_says_so() -> None:
+    whole = result(
+        NAME,
+        *(
+            valued(row(NAME, key, "paper"), auc=[0.6], train_accuracy=[0.2], test_accuracy=[test])
+            for key, test in ((PLAIN, 0.1), (NOISY, 0.4))
+        ),
     )
+    found = {f.claim.topic: f.verdict for f in judge_claims(whole, Spreads([known(1.0)]))}
+    assert "both rows differ" in found["beats non-private"].detail
 
 
-def test_chance_alone_decides_as_many_claims_as_are_said() -> None:
-    draws = np.random.default_rng(0).normal(0.5, 0.02, size=(2000, 2, 3))
-    pairs = ([spread([float(v) for v in three], 0.0, (0, 1, 2)) for three in pair] for pair in draws)
-    outcomes = [paired_difference(lower, higher)[0] for lower, higher in pairs]
-    expected = expected_by_chance(ClaimFound("", "auc", "", "", "", outcome) for outcome in outcomes)
-    assert expected == pytest.approx(100)
-    # The standard deviation of the count is 9.7.
-    assert sum(outcome != "open" for outcome in outcomes) == pytest.approx(expected, abs=30)
+def test_claims_compare_rows_of_the_best_preset_that_has_both() -> None:
+    lower = result(NAME, *(row(NAME, key, seeds=3) for key in (PLAIN, NOISY)))
+    best = row(NAME, PLAIN, "paper")
+    both = replace(lower, made=(*lower.made, *result(NAME, best).made), rows=(*lower.rows, best))
+    found = {f.claim.topic: f for f in judge_claims(both, Spreads([both]))}
+    assert (found["lower AUC"].preset, found["lower AUC"].verdict.seeds) == ("cpu", 3)
+    assert found["beats DP-SGD"].verdict.word == "not measured"
+
+
+def test_chance_alone_decides_one_claim_in_twenty() -> None:
+    error = accuracy_error(0.6, 10_000)
+    draws = np.random.default_rng(0).normal(0.6, error, size=(1500, 2))
+    # The rows that the spread is known from are drawn, too.
+    outcomes = []
+    for number, (plain, noisy) in enumerate(draws):
+        seeds = np.random.default_rng([1, number]).normal(0.6, error, size=(2, 3))
+        rows = [
+            valued(row(NAME, key), test_accuracy=list(map(float, s)))
+            for key, s in zip((PLAIN, NOISY), seeds, strict=True)
+        ]
+        whole = result(
+            NAME,
+            valued(row(NAME, PLAIN, "paper"), test_accuracy=[float(plain)]),
+            valued(row(NAME, NOISY, "paper"), test_accuracy=[float(noisy)]),
+        )
+        found = {f.claim.topic: f.verdict.word for f in judge_claims(whole, Spreads([result(NAME, *rows)]))}
+        outcomes.append(found["beats non-private"] != "inconclusive")
+    assert np.mean(outcomes) <= 0.05 + 3 * (0.05 * 0.95 / 1500) ** 0.5
 
 
 def test_the_spread_is_over_seeds_once_there_are_several() -> None:
     assert spread([0.4], 0.03).error == 0.03
-    assert spread([0.4, 0.6], 0.03).error == pytest.approx(0.02**0.5)
+    assert spread([0.4, 0.6], 0.03) == Spread(0.5, pytest.approx(0.02**0.5), (0.4, 0.6))  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from resperturb_reproduction.reproduce.presets import Preset
     from resperturb_reproduction.reproduce.results import AnyResult, Measured, Row
     from resperturb_reproduction.reproduce.status import Status
+    from resperturb_reproduction.reproduce.verdicts import Spreads
 
 PresetOption = Annotated[
     str,
@@ -175,19 +176,19 @@ def report(
     page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path("reproduction.md"),
     as_json: JsonOption = False,
 ) -> None:
-    """Write the pages from the results: one that sums up, and in a folder beside it one for each experiment.
+    """Write the pages from the results: a summary, the five tables, the sweeps and the open row.
 
-    Figures are drawn again where the results suffice for it. Paragraphs under `## ID` in notes.md of the results'
-    folder are put on the page of their experiment.
+    The figures of these pages are drawn again. Paragraphs under `## NAME` in notes.md of the results' folder are put
+    on the page of that name.
 
     Example: `resperturb reproduce report --results docs/results --page docs/reproduction.md`
     """
     from resperturb.errors import UsageError
-    from resperturb_reproduction.figures.reproduction import draw, forest_figure
+    from resperturb_reproduction.figures.reproduction import page_figures
     from resperturb_reproduction.figures.style import save_figure
     from resperturb_reproduction.reproduce.page import write_pages
     from resperturb_reproduction.reproduce.presets import preset_named
-    from resperturb_reproduction.reproduce.results import Measured, load_all
+    from resperturb_reproduction.reproduce.results import load_all
 
     folder = _results(results, runs, preset_named(preset))
     found = load_all(folder)
@@ -195,9 +196,8 @@ def report(
         raise UsageError(
             f"there are no results in {folder}; `resperturb reproduce run ID --preset {preset} --results {folder}`."
         )
-    figures = {name: figure for result in found.values() for name, figure in draw(Measured(result)).items()}
-    for name, figure in {**figures, "forest": forest_figure(found)}.items():
-        save_figure(figure, folder / name)
+    for name, figure in page_figures(found).items():
+        save_figure(figure, folder / name, ("svg",))
     written = write_pages(page, folder, found)
     payload = {
         "page": str(page),
@@ -226,8 +226,9 @@ def _run(
     from resperturb.engine import local_engine
     from resperturb.files import plain
     from resperturb_reproduction.reproduce.library import Library
-    from resperturb_reproduction.reproduce.results import refuse_smoke_test
+    from resperturb_reproduction.reproduce.results import load_all, refuse_smoke_test
     from resperturb_reproduction.reproduce.runner import run_experiments
+    from resperturb_reproduction.reproduce.verdicts import Spreads
 
     folder = _results(results, runs, preset)
     for experiment in experiments:
@@ -242,17 +243,18 @@ def _run(
         kept[experiment.id], files[experiment.id] = _keep(folder, measured)
 
     run_experiments(experiments, preset, library, keep)
+    spreads = Spreads([*load_all(folder).values(), *kept.values()])
     payload = {
         "preset": preset.name,
         "means": preset.about,
-        "results": {name: {**_without_curves(result), "files": files[name]} for name, result in kept.items()},
+        "results": {name: {**_judged(result, spreads), "files": files[name]} for name, result in kept.items()},
         "failures": library.failures,
     }
 
     def show(console: "Console") -> None:
         console.print(f"Preset {preset.name}: {preset.about}.")
         for result in kept.values():
-            _show_result(console, result)
+            _show_result(console, result, spreads)
         for failure in library.failures.values():
             console.print(f"Not trained: {failure}", soft_wrap=True)
 
@@ -271,19 +273,24 @@ def _keep(folder: Path, measured: "Measured") -> "tuple[AnyResult, list[str]]":
     result = save(folder, measured.result)
     files = [str(folder / f"{result.id}.json")]
     for name, figure in draw(replace(measured, result=result)).items():
-        files += [str(path) for path in save_figure(figure, folder / name)]
+        files += [str(path) for path in save_figure(figure, folder / name, ("svg",))]
     return result, files
 
 
-def _without_curves(result: "AnyResult") -> "dict[str, object]":
-    """A result as it is kept, without the curves of its rows."""
+def _judged(result: "AnyResult", spreads: "Spreads") -> "dict[str, object]":
+    """A result as it is kept, with verdicts and without the curves of its rows."""
     from resperturb.files import plain
     from resperturb_reproduction.reproduce.results import Trained
+    from resperturb_reproduction.reproduce.verdicts import judge_claims, judge_row
 
     content: dict[str, object] = plain(result)
     if isinstance(result, Trained):
-        long = ("roc", "thresholds")
-        content["rows"] = [{k: v for k, v in plain(row).items() if k not in long} for row in result.rows]
+        content["rows"] = [
+            {**{k: v for k, v in plain(row).items() if k not in ("roc", "thresholds")}, "verdict": plain(verdict)}
+            for row in result.rows
+            for verdict in [judge_row(row, result, spreads)]
+        ]
+        content["claims"] = plain(judge_claims(result, spreads))
     return content
 
 
@@ -299,12 +306,12 @@ def _jobs(jobs: int | None, preset: "Preset") -> int:
     return 1 if preset.name == "quick" else usable_cores()
 
 
-def _show_result(console: "Console", result: "AnyResult") -> None:
+def _show_result(console: "Console", result: "AnyResult", spreads: "Spreads") -> None:
     from rich.table import Table
 
     from resperturb_reproduction.reproduce.declarations import BY_ID
     from resperturb_reproduction.reproduce.results import Budgets, Computed
-    from resperturb_reproduction.reproduce.verdicts import in_words
+    from resperturb_reproduction.reproduce.verdicts import judge_claims, judge_row
 
     if isinstance(result, Computed):
         console.print(f"{result.id}: {result.verdict}", soft_wrap=True)
@@ -328,9 +335,10 @@ def _show_result(console: "Console", result: "AnyResult") -> None:
             soft_wrap=True,
         )
     for row in result.shown:
-        console.print(f"  {row.name}: {row.verdict}", soft_wrap=True)
-    for claim in result.claims:
-        console.print(f"  {in_words(claim)}: {claim.text}", soft_wrap=True)
+        verdict = judge_row(row, result, spreads)
+        console.print(f"  {row.name}: {verdict}. {verdict.detail}", soft_wrap=True)
+    for found in judge_claims(result, spreads):
+        console.print(f"  {found.claim.text} {found.verdict}. {found.verdict.detail}", soft_wrap=True)
 
 
 def _beside(row: "Row", metric: str) -> str:

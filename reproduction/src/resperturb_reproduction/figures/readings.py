@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from resperturb_reproduction.figures.style import GREY, INK, paper_style
+from resperturb_reproduction.figures.style import GREY, INK, page_style
 from resperturb_reproduction.reproduce.declarations import DATA_TITLES
 from resperturb_reproduction.reproduce.readings import Watched
 
@@ -16,13 +16,6 @@ COLUMNS = 2
 # An AUC at or above the upper end has the last colour; a training begins where nothing can be told apart.
 AUC_RANGE = (0.5, 0.75)
 SHOWN_FROM = 0.4
-_SIZES: dict[Any, float] = {
-    "font.size": 9.0,
-    "axes.labelsize": 9.0,
-    "axes.titlesize": 9.0,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-}
 
 
 def readings_figure(found: Sequence[Watched]) -> "Figure":
@@ -43,7 +36,7 @@ def readings_figure(found: Sequence[Watched]) -> "Figure":
     colours = ListedColormap(matplotlib.colormaps["plasma"](range(210)))
     shade: dict[str, Any] = {"cmap": colours, "norm": Normalize(*AUC_RANGE)}
     lines = -(-len(labels) // COLUMNS)
-    with paper_style(), matplotlib.rc_context(_SIZES):
+    with page_style():
         height = MAIN + (SMALL if names[1:] else 0) + LINE * lines + 0.7
         figure = Figure(figsize=(WIDTH, height), dpi=float(matplotlib.rcParams["savefig.dpi"]))
         rows = [[names[0]] * len(names[1:]), names[1:]] if names[1:] else [[names[0]]]

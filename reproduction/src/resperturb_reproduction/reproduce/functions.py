@@ -86,7 +86,7 @@ def _sde_verdict(reversal: "ReversalResult") -> str:
         f", {errors['averaged']:.3g} by averaging {reversal.queries} queries, {reversal.blind.relative_l2:.3g} by "
         "guessing the mean colour"
     )
-    return f"{'agrees' if agrees else 'differs'}: {seen}{beaten}"
+    return f"{'supported' if agrees else 'contradicted'}: {seen}{beaten}"
 
 
 def idc_examples(preset: Preset, library: Library) -> Measured:
@@ -151,9 +151,9 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> Bud
         setting=setting,
         protects=protects,
         assumptions=tuple(assumption.statement for assumption in assumptions),
-        verdict="agrees"
+        verdict="supported"
         if follows
-        else f"differs: the formula gives {epsilon:.3g}, the paper printed {printed.epsilon:.4g}",
+        else f"contradicted: the formula gives {epsilon:.3g}, the paper printed {printed.epsilon:.4g}",
         epsilon_exact=exact,
         epsilon_from_blocks=blocks,
         radius_needed=radius,

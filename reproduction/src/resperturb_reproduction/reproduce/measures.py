@@ -1,6 +1,5 @@
 """What is read off trained models: accuracies, and the attacks on them. Each is measured once and kept in the run."""
 
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -202,15 +201,6 @@ def describe_data(name: str, size: Size, preset: Preset) -> DataUsed:
         dpsgd_batch_size=scale.dpsgd_batch_size,
         reduced=", ".join(filter(None, reduced)),
     )
-
-
-def accuracy_error(value: float, images: int) -> float:
-    """Give the standard error of an accuracy that was measured on so many images.
-
-    >>> round(accuracy_error(0.5, 10_000), 4)
-    0.005
-    """
-    return math.sqrt(max(value * (1 - value), 1 / (4 * images)) / images)
 
 
 def _kept(kind: type[T], path: Path, answers: Callable[[T], bool]) -> T | None:

@@ -1,106 +1,122 @@
-"""The pages of the reproduction, written from the results and the paragraphs beside them.
+"""The pages of the reproduction, written from the results and the paragraphs in ``notes.md`` of their folder.
 
-One page on top: how many rows agree, a matrix of the paper's claims, the conclusions, one figure. Then a page for
-each experiment.
+A summary, a page for each table, one for all sweeps, one for the open row.
 """
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from resperturb.audits import LEARNING_RATES
 from resperturb.files import write_bytes
-from resperturb_reproduction.reproduce.declarations import BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Experiment, Topic
-from resperturb_reproduction.reproduce.plan import estimate, needs_of, rounds
+from resperturb_reproduction.reproduce.declarations import BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
+from resperturb_reproduction.reproduce.plan import estimate, needs
 from resperturb_reproduction.reproduce.presets import PRESETS
-from resperturb_reproduction.reproduce.readings import ID as READINGS_ID
-from resperturb_reproduction.reproduce.readings import table, watched
-from resperturb_reproduction.reproduce.results import (
-    NOT_COMPARED,
-    AnyResult,
-    BudgetRow,
-    Budgets,
+from resperturb_reproduction.reproduce.readings import table as readings_table
+from resperturb_reproduction.reproduce.readings import watched
+from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Computed, Made, Row, Spread, Trained
+from resperturb_reproduction.reproduce.verdicts import (
+    DECIDED,
+    TOLERANCE,
+    WIDEST,
     ClaimFound,
-    Computed,
-    Made,
-    Row,
-    Spread,
-    Theorem,
-    Trained,
+    Spreads,
+    Verdict,
+    expected_by_chance,
+    judge_claims,
+    judge_row,
 )
-from resperturb_reproduction.reproduce.verdicts import TOLERANCE, WIDEST, expected_by_chance, in_words, pointing
 
 NOTES = "notes.md"
-CONCLUSION, OPEN_QUESTION, MISSING = "conclusion", "open-question", "missing"
-MATRIX = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
-SIGNS = {"holds": "✓", "fails": "✗", "open": "?", "not measured": "–", "not compared": "–"}
+TABLES = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
+DECAYED = "weight-decay"
+SWEEP_IDS = (
+    *(e.id for e in EXPERIMENTS if e.kind in ("sweep", "ensemble", "roc")),
+    "cifar10-no-skip",
+    "generalisation",
+)
+OPEN_IDS = ("readings", DECAYED, "cifar10-hypotheses", "gamma-times-dt", "gamma-curve", "cifar10-tried")
+# What the paper claims first: less leakage, and more correct answers than DP-SGD and than no noise.
+HEADLINE: tuple[Topic, ...] = ("lower AUC", "beats DP-SGD", "beats non-private")
 
 _TOP = """# The paper, reproduced
 
-Every table and figure of "Deep Learning with Data Privacy via Residual Perturbation" (arXiv:2408.05723), beside
-what this package measures. Written by `resperturb reproduce report` from the JSON files in `results/`; no measured
-number is typed by hand, and none is the paper's."""
+This page compares "Deep Learning with Data Privacy via Residual Perturbation" (arXiv:2408.05723) with our
+measurements. `resperturb reproduce report` writes it from the JSON files in `results/`."""
 
-_READ = f"""## How to read it
+_METHOD = f"""## Method
 
-*Measured* is the mean over seeds; each seed has its own quarters of the data, shared by all rows. ± is one standard
-deviation over seeds, or with one seed the sampling error of that one training, which does not know the luck of a
-training nor, on IDC, which patients happened to be in.
+**Settings.** *Full length* means 200 epochs (IDC and DP-SGD: 100), batches of 128, SGD at rate 0.1, weight
+decay 1e-4, no augmentation: the paper's settings as we read them. *Reduced* means fewer epochs, a subset of the
+images, or both. The IDC rows use the subset of the patches that could be had.
 
-A row *agrees* if each printed number differs from the measured mean by at most {TOLERANCE:g} + t e √(1 + 1/n), e
-being that error, n the seeds and t Student's 97.5% quantile (1.96 for one seed); where that bound is above
-{WIDEST:g} it is *undecided*. *At reduced settings* goes with everything that is not trained as the paper did.
+**Spread between seeds.** Most rows have one seed at full length. Their spread between seeds is taken from the
+rows with several seeds, as a multiple of the sampling error. The multiple is pooled per data set for AUC, and
+per kind of training (no noise, noise, DP-SGD) for accuracies. It assumes that the multiple is the same at full
+length.
 
-A *claim* compares two rows at the best preset at which both were measured. Their differences are paired by seed: it
-*holds* or *fails* if the mean difference is more than t of its standard errors, and is *open* otherwise. With one
-seed it is *seen once*, and neither; what several seeds at a lower preset say then stands behind it.
+**Rows.** A published value is met if it is within {TOLERANCE:g} + t e √(1 + 1/n) of the measured mean (n seeds,
+spread e, Student's t). A row is *supported* if all its values are met, *contradicted* if one is not, and
+*inconclusive* where that tolerance exceeds {WIDEST:g}.
 
-**Presets.** `paper` is the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100), batches of 128, no
-augmentation, pixels normalised by constants. `long` is the same for 60 epochs (DP-SGD: 100), `cpu` a fraction of
-that, and DP-SGD, which needs the most steps, suffers most from it. The row of the best preset is on these pages; the
-JSON keeps all.
+**Claims.** A claim compares two rows over the seeds that both have. It is *supported* or *contradicted* if the
+difference exceeds t e √(2/n), and *inconclusive* otherwise. AUC counts by its deviation from 0.5, as in the
+paper.
 
-**Attacks.** The paper's, whose shadow model is a standard ResNet8; *adaptive*, the same with a shadow model trained
-with the target's noise (or by DP-SGD); and the strongest attack of `resperturb audit` (LiRA, RMIA, thresholds;
-averaged and noiseless draws) on the first seed's training, with the 95% interval of that one attack. The
-strongest is found in hindsight, which makes it a little larger by luck; without shadow models the
-strong attacks cannot be made. *Epsilon at least* is the lower bound of all attacks together; 0 is no evidence.
+**Attacks.** The paper's attack trains a standard ResNet8 as its shadow model. The *adaptive* attack trains the
+shadow model like the target. The *strongest* attack of `resperturb audit` is the best of several in hindsight,
+which favours it.
 
-**Noise and memorisation.** Noise makes a network fit its images less well, which by itself narrows the gap and lowers
-every AUC. Whether it protects *beyond* that is a question of equal accuracy, which the paper's tables cannot answer;
-[the audit study](audit-results.md) asks it, and there early stopping, weight decay and dropout did as well."""
+**Limits.** Noise makes a network fit its images less well, which lowers every AUC. Whether noise protects more
+than other regularisers at equal accuracy is the question of [the audit study](audit-results.md)."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: where it is, and what it is written from."""
+
+    path: Path
+    results: Path
+    found: Mapping[str, AnyResult]
+    spreads: Spreads
+    notes: Mapping[str, str]
+
+    def figure(self, name: str, alt: str) -> str:
+        """Show a figure that is there."""
+        there = (self.results / f"{name}.svg").exists()
+        return f"![{alt}]({self._link(f'{name}.svg')})" if there else ""
+
+    def numbers(self, name: str) -> str:
+        """Link the JSON of an experiment."""
+        return f"[{name}]({self._link(f'{name}.json')})"
+
+    def note(self, name: str) -> str:
+        """Give the paragraphs of a name."""
+        return self.notes.get(name, "")
+
+    def _link(self, name: str) -> str:
+        return Path(os.path.relpath(self.results / name, self.path.parent)).as_posix()
 
 
 def write_pages(page: Path, results: Path, found: Mapping[str, AnyResult]) -> list[Path]:
-    """Write the page and beside it, in a folder of its name, one for each experiment that has a result."""
-    notes = read_notes(results / NOTES)
-    folder = page.with_suffix("")
-    parts = [
-        _TOP,
-        _tally(found),
-        _matrix(found),
-        notes.get(CONCLUSION, ""),
-        f"![AUC of the paper, measured, and of the strongest attack]({_relative(results, page.parent)}/forest.png)",
-        notes.get(OPEN_QUESTION, ""),
-        _overview(found, folder.name),
-        _missing(found, notes.get(MISSING, "")),
-        _READ,
-        _costs(),
-    ]
-    _write(page, parts)
-    written = [page]
-    for name, result in found.items():
-        path = folder / f"{name}.md"
-        _write(path, _experiment_page(BY_ID[name], result, path, results, notes.get(name, "")))
-        written.append(path)
-    return written
+    """Write the summary, and in a folder of its name the other pages."""
+    notes, spreads, folder = read_notes(results / NOTES), Spreads(found.values()), page.with_suffix("")
+    parts = {
+        page: _summary,
+        **{folder / f"{name}.md": _table_page for name in TABLES if name in found},
+        **({folder / "sweeps.md": _sweeps_page} if found.keys() & set(SWEEP_IDS) else {}),
+        **({folder / "open-row.md": _open_page} if found.keys() & set(OPEN_IDS) else {}),
+    }
+    for path, write in parts.items():
+        written = write(Page(path, results, found, spreads, notes))
+        write_bytes(path, ("\n\n".join(part.strip() for part in written if part.strip()) + "\n").encode())
+    return list(parts)
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """Read hand-written paragraphs, each under the ID of its experiment.
+    """Read paragraphs, each under the name that it belongs to.
 
     >>> read_notes(Path("no/such/file"))
     {}
@@ -111,389 +127,438 @@ def read_notes(path: Path) -> dict[str, str]:
     return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True) if text.strip()}
 
 
-def _write(path: Path, parts: Iterable[str]) -> None:
-    write_bytes(path, ("\n\n".join(part.strip() for part in parts if part.strip()) + "\n").encode())
-
-
-def _trained(found: Mapping[str, AnyResult]) -> list[Trained]:
-    """The results that count: those of ROC curves have the rows of the sweeps."""
-    return [result for result in found.values() if isinstance(result, Trained) and result.kind != "roc"]
-
-
-def _tally(found: Mapping[str, AnyResult]) -> str:
-    """Count rows and claims, with what qualifies them."""
-    rows: dict[str, tuple[str, bool]] = {}
-    claims: list[ClaimFound] = []
-    for result in _trained(found):
-        claims += result.claims
-        # The rows of the hypotheses are ours: that most of them do not meet the printed one says nothing of it.
-        if BY_ID[result.id].size != "choice" and result.id != "cifar10-tried":
-            for row in result.shown:
-                if row.paper is not None and row.seeds:
-                    reduced = bool(result.data_of(row).reduced)
-                    rows["/".join(row.runs)] = row.verdict.split()[0].rstrip(":"), reduced
-    lines = ["| | all | at the paper's settings | at reduced settings |", "|---|---|---|---|"]
-    for word in ("agrees", "differs", "undecided", "not"):
-        counts = [sum(verdict == word and reduced in kinds for verdict, reduced in rows.values()) for kinds in _KINDS]
-        if counts[0]:
-            label = "not fully measured" if word == "not" else word
-            lines.append(f"| rows with printed numbers: {label} | {' | '.join(map(str, counts))} |")
-    tested = [claim.tested for claim in claims if claim.tested is not None]
-    for outcome in ("holds", "fails", "open"):
-        chosen = [claim for claim in tested if claim.outcome == outcome]
-        if chosen:
-            lines.append(f"| claims over several seeds: {outcome} | {_counted(chosen)} |")
-    once = [claim for claim in claims if claim.outcome == "seen once"]
-    if once:
-        ways = Counter(map(pointing, once))
-        shares = ", ".join(f"{count} {way}" for way, count in sorted(ways.items()))
-        lines.append(f"| claims seen once, at the best preset | {_counted(once, f' ({shares})')} |")
-    unknown = sum(claim.outcome == "not measured" for claim in claims)
-    if unknown:
-        lines.append(f"| claims: not measured | {unknown} | 0 | 0 |")
-    both = sum(claim.over_seeds is not None for claim in claims)
-    chance = (
-        f"{len(tested)} claims were tested over several seeds"
-        + (f", {both} of them at a lower preset than the best, where they are seen once" if both else "")
-        + ". At 95%, chance alone would decide about "
-        f"{expected_by_chance(claims):.1f} of them if nothing made any difference."
-    )
-    return "## What came out\n\n" + "\n".join(lines) + (f"\n\n{chance}" if tested else "")
-
-
-def _counted(claims: Sequence[ClaimFound], shares: str = "") -> str:
-    counts = [sum(claim.reduced in kinds for claim in claims) for kinds in _KINDS]
-    return f"{counts[0]}{shares} | {counts[1]} | {counts[2]}"
-
-
-_KINDS: tuple[tuple[bool, ...], ...] = ((False, True), (False,), (True,))
-
-
-def _matrix(found: Mapping[str, AnyResult]) -> str:
-    """The claims of the tables by data set, each with what qualifies it."""
-    tables = [(name, found.get(name)) for name in MATRIX]
-    shown = [(name, result) for name, result in tables if isinstance(result, Trained)]
-    if not shown:
-        return ""
-    heads = [
-        f"{DATA_TITLES[result.rows[0].data]}{' (II)' if name.endswith('multiplicative') else ''}"
-        for name, result in shown
-        if result.rows
+def _summary(page: Page) -> list[str]:
+    folder = page.path.stem
+    return [
+        _TOP,
+        _headline(page, folder),
+        page.note("conclusion"),
+        page.figure("differences", _differences_alt(page)),
+        "Measured minus published values. Grey bars: the range in which a published value counts as met."
+        if (page.results / "differences.svg").exists()
+        else "",
+        "## The open row" if page.note("open-row") else "",
+        page.note("open-row"),
+        page.figure("readings", "Every reading of the published row as a path through training and test accuracy"),
+        f"[All readings and settings that were tried]({folder}/open-row.md)." if _has(page, OPEN_IDS) else "",
+        _claims_matrix(page),
+        _budgets(page),
+        _everything(page, folder),
+        _missing(page),
+        _METHOD,
     ]
-    lines = [f"| claim of the paper | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+
+
+def _has(page: Page, ids: Iterable[str]) -> bool:
+    return any(name in page.found for name in ids)
+
+
+def _trained(page: Page, name: str) -> Trained | None:
+    result = page.found.get(name)
+    return result if isinstance(result, Trained) else None
+
+
+def _headline(page: Page, folder: str) -> str:
+    """Say per table whether its headline holds, with the noisy row next to the published one."""
+    lines = [
+        "## Does the headline hold?",
+        "",
+        "The headline: noise brings the attack's AUC near 0.5. Test accuracy is higher than with DP-SGD and, except "
+        "on MNIST, than without noise. It holds where these claims are supported and the published row is met. "
+        "Published values are in brackets.",
+        "",
+        "| data | as published | test accuracy | AUC | with decay 5e-4, no input noise |",
+        "|---|---|---|---|---|",
+    ]
+    for name in TABLES:
+        result = _trained(page, name)
+        noisy = [row for row in result.shown if row.strategy in ("additive", "multiplicative")] if result else []
+        if result is None or not noisy:
+            continue
+        row, strategy = noisy[0], " (II)" if name.endswith("multiplicative") else ""
+        claims = [found for found in judge_claims(result, page.spreads) if found.claim.topic in HEADLINE]
+        cells = (
+            f"[{DATA_TITLES[row.data]}{strategy}]({folder}/{name}.md)",
+            _holds([judge_row(row, result, page.spreads), *(found.verdict for found in claims)]),
+            _beside(row, "test_accuracy"),
+            _beside(row, "auc"),
+            "–" if strategy else _decayed(page, row.data),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) if len(lines) > 6 else ""
+
+
+def _holds(verdicts: Sequence[Verdict]) -> str:
+    """Sum up the verdicts of a headline.
+
+    >>> _holds([Verdict("supported", 1), Verdict("inconclusive", 1, reduced=True)])
+    '**undecided** (1 seed, reduced)'
+    >>> _holds([Verdict("supported", 3), Verdict("contradicted", 3)])
+    '**no** (3 seeds)'
+    """
+    decided = [verdict for verdict in verdicts if verdict.word in DECIDED]
+    if not decided:
+        return "not measured"
+    words = {verdict.word for verdict in verdicts}
+    answer = "no" if "contradicted" in words else "yes" if words == {"supported"} else "undecided"
+    least = Verdict("supported", min(v.seeds for v in decided), any(v.reduced for v in decided))
+    return f"**{answer}** {str(least).removeprefix('supported ')}"
+
+
+def _decayed(page: Page, data: str) -> str:
+    result = _trained(page, DECAYED)
+    rows = [row for row in result.shown if row.data == data and row.gamma and row.seeds] if result else []
+    if result is None or not rows:
+        return "not trained yet"
+    verdict = judge_row(rows[0], result, page.spreads)
+    return f"{_value(rows[0], 'test_accuracy')}, AUC {_value(rows[0], 'auc')}: published row {verdict}"
+
+
+def _differences_alt(page: Page) -> str:
+    rows = [
+        judge_row(row, result, page.spreads).word
+        for name in TABLES
+        if (result := _trained(page, name)) is not None
+        for row in result.shown
+        if row.paper is not None
+    ]
+    counts = ", ".join(f"{rows.count(word)} {word}" for word in DECIDED)
+    return f"Measured minus published AUC and test accuracy. Of {len(rows)} table rows: {counts}."
+
+
+def _claims_matrix(page: Page) -> str:
+    """Give the claims of the tables by data set."""
+    tables = [(name, result) for name in TABLES if (result := _trained(page, name)) is not None and result.rows]
+    if not tables:
+        return ""
+    heads = [f"{DATA_TITLES[r.rows[0].data]}{' (II)' if n.endswith('multiplicative') else ''}" for n, r in tables]
+    judged = {name: judge_claims(result, page.spreads) for name, result in tables}
+    lines = ["## Claims", "", f"| claim | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for topic in TOPICS:
-        cells = [_sign(result, topic) for _, result in shown if result.rows]
+        cells = []
+        for name, _ in tables:
+            found = next((each for each in judged[name] if each.claim.topic == topic), None)
+            cells.append("–" if found is None else _with_mark(found.verdict))
         lines.append(f"| {topic} | {' | '.join(cells)} |")
+    every = [
+        found
+        for name in page.found
+        if (r := _trained(page, name)) is not None
+        for found in judge_claims(r, page.spreads)
+    ]
+    seeds = sorted({f.verdict.seeds for f in every if f.verdict.word in DECIDED})
     lines += [
         "",
-        "✓ holds, ✗ fails, ? open, over several seeds; – not claimed or not measured; *seen once* is one training of "
-        "each row, at the best preset. "
-        "*Reduced* is another preset than `paper`, or a subset of the data.",
+        f"● full length, ○ reduced. {sum(f.verdict.word in DECIDED for f in every)} claims were tested in all, with "
+        f"{' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'} each. Chance alone would decide "
+        f"about {expected_by_chance(every):.1f} of them.",
     ]
     return "\n".join(lines)
 
 
-def _sign(result: Trained, topic: Topic) -> str:
-    claim = next((claim for claim in result.claims if claim.topic == topic), None)
-    if claim is None:
-        return "–"
-    sign = _qualified(claim)
-    return sign if claim.over_seeds is None else f"{sign}; {_qualified(claim.over_seeds)}"
+def _with_mark(verdict: Verdict) -> str:
+    return f"{'○' if verdict.reduced else '●'} {verdict.word}" if verdict.word in DECIDED else verdict.word
 
 
-def _qualified(claim: ClaimFound) -> str:
-    sign = f"seen once: {pointing(claim)}" if claim.outcome == "seen once" else SIGNS[claim.outcome]
-    return sign + (" (reduced)" if claim.reduced and sign != "–" else "")
+def _budgets(page: Page) -> str:
+    result = page.found.get("budgets")
+    if not isinstance(result, Budgets):
+        return ""
+    lines = [
+        "## Published budgets",
+        "",
+        "| training | published epsilon | the formula gives | lower bound by the paper's attack, paired records |",
+        "|---|---|---|---|",
+    ]
+    for row in result.rows:
+        lower = row.paper_attack
+        shown = "–" if lower is None else "refused" if lower.refusal else f"{lower.epsilon:.3g} (preset {row.preset})"
+        lines.append(f"| {row.data.upper()}, {row.name} | {row.printed:.4g} | {row.epsilon:.4g} | {shown} |")
+    return "\n".join([*lines, "", page.note("budgets"), "", f"Numbers and assumptions: {page.numbers('budgets')}."])
 
 
-def _overview(found: Mapping[str, AnyResult], folder: str) -> str:
-    lines = ["## Every table and figure", "", "| | in the paper | presets | what came out |", "|---|---|---|---|"]
+def _everything(page: Page, folder: str) -> str:
+    lines = ["## Every table and figure", "", "| in the paper | result | numbers |", "|---|---|---|"]
     for experiment in EXPERIMENTS:
-        result = found.get(experiment.id)
-        if result is None:
-            lines.append(f"| {experiment.id} | {experiment.place} | | not measured yet |")
-            continue
-        presets = ", ".join(made.preset for made in result.made)
-        link = f"[{experiment.id}]({folder}/{experiment.id}.md)"
-        lines.append(f"| {link} | {experiment.place} | {presets} | {_summary(result)} |")
-    return "\n".join(lines)
+        result = page.found.get(experiment.id)
+        if result is not None:
+            lines.append(f"| {experiment.place} | {_outcome(page, result)} | {page.numbers(experiment.id)} |")
+    return "\n".join([*lines, "", f"The sweeps share [one page]({folder}/sweeps.md)."]) if len(lines) > 4 else ""
 
 
-def _summary(result: AnyResult) -> str:
-    """Say in one sentence what came out of an experiment, with every qualifier."""
+def _outcome(page: Page, result: AnyResult) -> str:
+    """Sum up an experiment in one line."""
+    if all(made.preset == "quick" for made in result.made):
+        return "smoke test, not compared"
     if isinstance(result, Computed):
-        return result.verdict
+        return result.verdict.split(":")[0]
+    if result.id in OPEN_IDS[2:]:
+        return "settings of ours for the open row"
+    if isinstance(result, Trained) and result.kind == "roc":
+        return "the rows of the sweeps; the paper publishes no numbers"
     if isinstance(result, Budgets):
-        agreeing = sum(row.verdict == "agrees" for row in result.rows)
-        return f"{agreeing} of {len(result.rows)} printed budgets follow from the formulas"
-    if {made.preset for made in result.made} == {"quick"}:
-        return NOT_COMPARED
-    rows = Counter(_head(row.verdict) for row in result.shown if row.paper is not None and row.seeds)
-    parts = [f"{count} {'row' if count == 1 else 'rows'}: {verdict}" for verdict, count in sorted(rows.items())]
-    claims = Counter(in_words(claim) for claim in result.claims)
-    parts += [f"{count} {'claim' if count == 1 else 'claims'}: {words}" for words, count in sorted(claims.items())]
-    if result.theorem is not None and result.theorem.predicted_gap:
-        first, last = (f"{gap.mean:.3f}" for row in (result.shown[0], result.shown[-1]) if (gap := row.measured.gap))
-        predicted = list(result.theorem.predicted_gap.values())[-1]
-        return f"the gap is {first} without noise, {last} with the most; by the theorem's factor {predicted:.3f}"
-    if result.kind == "roc" or not parts:
-        means = [found.mean for row in result.shown if (found := row.measured.auc) is not None]
-        parts = [f"AUC {min(means):.3f} to {max(means):.3f}"] if means else ["not measured yet"]
-    reduced = " at reduced settings"
-    if all(reduced in part for part in parts):  # said once for all of them
-        return "at reduced settings: " + "; ".join(part.replace(reduced, "") for part in parts)
-    return "; ".join(parts)
-
-
-def _head(verdict: str) -> str:
-    """A verdict without the numbers that follow it."""
-    return verdict.split(":")[0]
-
-
-def _missing(found: Mapping[str, AnyResult], note: str) -> str:
-    """Which rows of the tables are not there at the paper's settings."""
-    lines = []
-    for name in MATRIX:
-        result = found.get(name)
-        there = {
-            (row.data, row.key): row
-            for row in (result.rows if isinstance(result, Trained) else ())
-            if row.preset == "paper" and row.seeds
-        }
-        lacking = [cell.name for cell in BY_ID[name].cells if (cell.data, cell.key) not in there]
-        partial = [row.name for row in there.values() if row.measured.auc is None]
-        if lacking:
-            lines.append(f"- {name}: {'; '.join(lacking)}.")
-        if partial:
-            lines.append(f"- {name}, trained and not attacked yet: {'; '.join(partial)}.")
-    if not lines and not note:
-        return ""
-    head = "## What is missing\n\nRows of the tables that are not trained at preset `paper`:\n\n"
-    return (head + "\n".join(lines) if lines else "## What is missing") + (f"\n\n{note}" if note else "")
-
-
-def _experiment_page(experiment: Experiment, result: AnyResult, page: Path, results: Path, note: str) -> list[str]:
-    link = _relative(results, page.parent)
-    parts = [f"# {experiment.id}", f"{experiment.title} ({experiment.place})."]
-    figures = [experiment.id, *(f"{experiment.id}-gamma" for _ in (1,) if experiment.id.startswith("sde-"))]
-    parts += [f"![{experiment.title}]({link}/{name}.png)" for name in figures if (results / f"{name}.png").exists()]
-    if isinstance(result, Trained):
-        parts += _trained_parts(result)
-    elif isinstance(result, Budgets):
-        parts.append(_budgets(result.rows))
-    else:
-        parts.append(f"Verdict: {result.verdict}.")
-        parts += [table(watched(result))] if result.id == READINGS_ID else []
-    parts.append(note)
-    parts.append(_fold("Notes", _notes(experiment, result)))
-    parts.append(_fold("Not measured", _whys(result)))
-    parts.append(_fold("How it was made", [line for made in result.made for line in _provenance(made, experiment)]))
-    parts.append(f"[The numbers]({link}/{experiment.id}.json), [all experiments](../{page.parent.name}.md).")
-    return parts
-
-
-def _trained_parts(result: Trained) -> list[str]:
-    rows = result.shown
+        return f"{sum(row.verdict == 'supported' for row in result.rows)} of {len(result.rows)} budgets follow"
+    rows = [judge_row(row, result, page.spreads).word for row in result.shown if row.paper is not None and row.seeds]
+    claims = [found.verdict.word for found in judge_claims(result, page.spreads)]
     parts = []
-    if rows and result.kind != "roc":
-        parts.append(_rows(rows))
-        parts.append(_harder_attacks(result.attacked))
-    if any(row.measured.averaged_test_accuracy for row in rows):
-        parts.append(_answers(rows))
-    if result.theorem is not None:
-        parts.append(_theorem(result.theorem, rows))
-    if result.claims:
-        parts.append("\n".join(map(_claim, result.claims)))
-    return parts
+    for name, words in (("rows", rows), ("claims", claims)):
+        counts = ", ".join(f"{words.count(word)} {word}" for word in DECIDED if word in words)
+        parts += [f"{name}: {counts}"] if counts else []
+    reduced = all(bool(result.data_of(row).reduced) for row in result.shown)
+    return ("; ".join(parts) or "the paper publishes no numbers") + (" (reduced)" if reduced else "")
 
 
-def _claim(claim: ClaimFound) -> str:
-    more = claim.over_seeds
-    behind = f" Over several seeds: *{in_words(more)}*.{_difference(more)}" if more is not None else ""
-    return f"- *{in_words(claim)}*: {claim.text}{_difference(claim)}{behind}"
-
-
-def _difference(claim: ClaimFound) -> str:
-    if claim.difference is None or claim.interval is None:
+def _missing(page: Page) -> str:
+    """List the table rows that have fewer than three seeds at full length, with the core-hours they take."""
+    preset, lines, total = PRESETS["paper"], [], 0.0
+    seen: set[str] = set()
+    for name in (*TABLES, DECAYED):
+        experiment, result = BY_ID[name], _trained(page, name)
+        for cell in experiment.cells:
+            row = next(
+                (
+                    r
+                    for r in (result.rows if result else ())
+                    if (r.data, r.key, r.preset) == (cell.data, cell.key, "paper")
+                ),
+                None,
+            )
+            have = () if row is None else row.seeds
+            wanted = [seed for seed in range(preset.seeds_of(experiment, cell)) if seed not in have]
+            seconds = 0.0
+            for seed in wanted:
+                need = needs(experiment, cell, preset, seed)
+                for config in (need.target, *need.shadows):
+                    if config.digest not in seen:
+                        seen.add(config.digest)
+                        seconds += estimate(config)
+            total += seconds
+            if wanted:
+                head = f"{DATA_TITLES[cell.data]}, {cell.name}"
+                lines.append(f"| {name} | {head} | {len(have)} | {len(wanted)} | {seconds / 3600:.1f} |")
+    if not lines:
         return ""
-    low, high = claim.interval
-    return f" Difference {claim.difference:+.3f} [{low:+.3f}, {high:+.3f}], preset `{claim.preset}`."
+    head = "| table | row | seeds | missing | core-hours |\n|---|---|---|---|---|\n"
+    return (
+        f"## What is missing\n\nTable rows with fewer than three seeds at full length: about {total / 3600:.0f} "
+        "core-hours in 32 bits, shadow models of the paper's and the adaptive attack included.\n\n"
+        f"<details markdown><summary>The rows</summary>\n\n{head}" + "\n".join(lines) + "\n\n</details>"
+    )
 
 
-def _rows(rows: Sequence[Row]) -> str:
-    heads = ["model", "preset", "AUC, paper", "AUC, measured", "train, paper", "train, measured", "test, paper"]
-    heads += ["test, measured", "seeds", "verdict"]
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+def _table_page(page: Page) -> list[str]:
+    name = page.path.stem
+    experiment, result = BY_ID[name], page.found[name]
+    assert isinstance(result, Trained)
+    return [
+        f"# {DATA_TITLES[experiment.cells[0].data]}: {experiment.place}",
+        page.note(name),
+        _rows(result, result.shown, page.spreads),
+        _claims(judge_claims(result, page.spreads)),
+        _harder_attacks(result),
+        _fold("Notes", (*experiment.notes, *_memorised(result), *_rates(result))),
+        _fold("Not measured", _whys(result)),
+        _fold("How it was made", _provenance(result.made)),
+        f"Numbers: {page.numbers(name)}. [Summary](../{page.path.parent.name}.md).",
+    ]
+
+
+def _rows(result: Trained, rows: Sequence[Row], spreads: Spreads) -> str:
+    """Compare rows with the published ones; the numbers that decided follow the table."""
+    lines = ["| model | published row | AUC | train | test | trained |", "|---|---|---|---|---|---|"]
+    details = []
     for row in rows:
-        paper, measured = row.paper, row.measured
-        cells = [_named(row, rows), row.preset, _number(paper.auc if paper else None), _spread(measured.auc)]
-        cells += [_number(paper.train_accuracy if paper else None), _spread(measured.train_accuracy)]
-        cells += [_number(paper.test_accuracy if paper else None), _spread(measured.test_accuracy)]
-        cells += [f"{len(row.seeds)} of {max(len(row.seeds), row.seeds_wanted)}", row.verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        verdict = judge_row(row, result, spreads) if row.paper is not None else None
+        if verdict is not None and verdict.detail:
+            details.append(f"{_named(row, rows)}: {verdict.detail}.")
+        word = "ours" if verdict is None else verdict.word
+        cells = [
+            _named(row, rows),
+            word,
+            *(_beside(row, name) for name in ("auc", "train_accuracy", "test_accuracy")),
+        ]
+        lines.append(f"| {' | '.join((*cells, _length(row)))} |")
+    return "\n".join(lines) + ("\n\n" + _fold("What decided", details) if details else "")
+
+
+def _length(row: Row) -> str:
+    seeds = f"{len(row.seeds)} seed{'' if len(row.seeds) == 1 else 's'}"
+    return f"{row.epochs} epochs, {seeds}" if row.epochs else f"preset {row.preset}, {seeds}"
 
 
 def _named(row: Row, among: Sequence[Row]) -> str:
     several = len({row.data for row in among}) > 1
-    return f"{DATA_TITLES[row.data]}: {row.name}" if several else row.name
+    return f"{DATA_TITLES[row.data]}, {row.name}" if several else row.name
 
 
-def _harder_attacks(rows: Sequence[Row]) -> str:
-    """What attacks find that the paper did not make: a table of its own, for they may be of shorter trainings."""
-    if not rows:
+def _claims(claims: Sequence[ClaimFound]) -> str:
+    if not claims:
         return ""
-    heads = ["model", "preset", "train / test", "AUC, the paper's attack", "AUC, adaptive"]
-    heads += ["AUC, strongest of the audit", "TPR at 1% FPR", "epsilon at least"]
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for row in rows:
-        measured, audit = row.measured, row.audit
-        accuracies = [found.mean if found else None for found in (measured.train_accuracy, measured.test_accuracy)]
-        cells = [_named(row, rows), f"{row.preset}, {row.epochs} epochs" if row.epochs else row.preset]
-        cells += [" / ".join(map(_number, accuracies)), _spread(measured.auc), _spread(measured.adaptive_auc)]
-        if audit is None:
-            cells += ["–"] * 3
-        else:
-            low, high = audit.auc_interval
-            cells.append(
-                f"{audit.auc:.3f} [{low:.3f}, {high:.3f}] ({audit.strongest}; best of {audit.attacks} attacks, "
-                f"{audit.shadows or 'no'} shadows)"
-            )
-            cells.append(_number(audit.tpr_at_1_percent_fpr))
-            cells.append("refused" if audit.refusal else f"{audit.epsilon_lower:.2f} ({audit.confidence:.0%})")
-        lines.append(f"| {' | '.join(cells)} |")
-    return (
-        "**Attacks that the paper did not make.** Accuracies and AUCs of a line are of the same trainings, which may "
-        "be shorter than those above; the audit is of the first of them.\n\n" + "\n".join(lines)
-    )
-
-
-def _answers(rows: Sequence[Row]) -> str:
-    """Accuracies with the noise drawn once, averaged, and switched off."""
-    lines = [
-        "| model | train / test, one draw | train / test, averaged | train / test, noiseless |",
-        "|---|---|---|---|",
-    ]
-    for row in rows:
-        pairs = [
-            tuple(row.measured.of(f"{way}{part}_accuracy") for part in ("train", "test"))
-            for way in ("", "averaged_", "noiseless_")
-        ]
-        cells = [" / ".join(_number(found.mean if found else None) for found in pair) for pair in pairs]
-        lines.append(f"| {row.name} | {' | '.join(cells)} |")
+    lines = ["| claim | verdict | difference, as claimed | |", "|---|---|---|---|"]
+    for found in claims:
+        shown = "–" if found.difference is None else f"{found.difference:+.3f}"
+        if found.reach is not None:
+            shown += f" ± {found.reach:.3f}"
+        lines.append(f"| {found.claim.text} | {found.verdict} | {shown} | {found.verdict.detail} |")
     return "\n".join(lines)
 
 
-def _budgets(rows: Sequence[BudgetRow]) -> str:
-    heads = ("training", "printed", "the formula gives", "exact", "lower bound, printed", "by the paper's attack",
-             "by our audit", "verdict")  # fmt: skip
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+def _harder_attacks(result: Trained) -> str:
+    """Show attacks that the paper did not make, which may be of shorter trainings."""
+    rows = result.attacked
+    if not rows:
+        return ""
+    lines = ["| model | trained | AUC, paper's attack | adaptive | strongest of the audit |", "|---|---|---|---|---|"]
     for row in rows:
-        shown = [
-            "–" if found is None else "refused" if found.refusal else f"{found.epsilon:.3g} (preset {row.preset})"
-            for found in (row.paper_attack, row.audit)
-        ]
-        cells = [
-            f"{row.data}: {row.name}",
-            f"{row.printed:.4g}",
-            f"{row.epsilon:.4g}",
-            "–" if row.epsilon_exact is None else f"{row.epsilon_exact:.4g}",
-            f"{row.printed_lower:.4g}",
-            *shown,
-            row.verdict,
-        ]
+        audit = row.audit
+        strongest = "–" if audit is None else (
+            f"{audit.auc:.3f} [{audit.auc_interval[0]:.3f}, {audit.auc_interval[1]:.3f}] ({audit.strongest}, "
+            f"{audit.shadows or 'no'} shadow models)"
+        )  # fmt: skip
+        cells = (_named(row, rows), _length(row), *(_value(row, name) for name in ("auc", "adaptive_auc")), strongest)
         lines.append(f"| {' | '.join(cells)} |")
-    more = []
-    for row in rows:
-        needed = (
-            f"Theorem 1 gives the printed epsilon if R were at most {row.radius_needed:.3g} and G at most "
-            f"{row.bound_needed:.3g}, not 30. "
-            if row.radius_needed is not None
-            else ""
-        )
-        more.append(f"- {row.data}, {row.name}: {needed}{row.setting}")
-    assumed: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        assumed.setdefault((f"It protects {row.protects}", *row.assumptions), []).append(f"{row.data}, {row.name}")
-    items = [
-        f"What the epsilon of {' and '.join(names)} assumes. {' '.join(said)}" for said, names in assumed.items()
+    return (
+        "## Attacks not in the paper\n\nEach line is about one training, which may be shorter than those above. The "
+        "audit uses the first seed.\n\n" + "\n".join(lines)
+    )
+
+
+def _sweeps_page(page: Page) -> list[str]:
+    parts = [
+        "# Sweeps over gamma",
+        page.note("sweeps"),
+        page.figure("sweeps", "AUC and test accuracy over gamma for three data sets and two strategies"),
     ]
-    return "\n".join([*lines, "", *more]) + "\n\n" + _fold("Assumptions", items)
+    for name in SWEEP_IDS:
+        result = _trained(page, name)
+        claims = judge_claims(result, page.spreads) if result is not None else ()
+        if result is not None and claims:
+            parts += [f"## {BY_ID[name].place}: {BY_ID[name].title}", _claims(claims)]
+    theorem = _trained(page, "generalisation")
+    if theorem is not None and theorem.theorem is not None:
+        parts += ["## Theorem 3", page.note("generalisation"), _theorem(theorem)]
+    made = {line for name in SWEEP_IDS if name in page.found for line in _provenance(page.found[name].made)}
+    parts += [_fold("How they were made", sorted(made))]
+    listed = ", ".join(page.numbers(name) for name in SWEEP_IDS if name in page.found)
+    return [*parts, f"Numbers: {listed}. [Summary](../{page.path.parent.name}.md)."]
 
 
-def _theorem(theorem: Theorem, rows: Sequence[Row]) -> str:
+def _theorem(result: Trained) -> str:
+    theorem = result.theorem
+    assert theorem is not None
     lines = ["| gamma | R(G)/R(F) | predicted gap | measured gap |", "|---|---|---|---|"]
-    predicted = theorem.predicted_gap or {}
-    measured = {f"{row.gamma:g}": row.measured.gap for row in rows}
+    predicted, measured = theorem.predicted_gap or {}, {f"{row.gamma:g}": row.measured.gap for row in result.shown}
     for gamma, ratio in theorem.ratios.items():
         lines.append(f"| {gamma} | {ratio:.3f} | {_number(predicted.get(gamma))} | {_spread(measured.get(gamma))} |")
-    return "\n".join(lines) + f"\n\nThe bound itself is {theorem.verdict}"
+    return "\n".join(lines)
 
 
-def _notes(experiment: Experiment, result: AnyResult) -> list[str]:
-    rows = result.shown if isinstance(result, Trained) else ()
-    slower = [
-        f"{', '.join(f'{rate:g}' for rate in row.attack_learning_rates)} ({row.data}, {row.name})"
-        for row in rows
-        if any(rate != LEARNING_RATES[0] for rate in row.attack_learning_rates)
-    ]
-    rates = (
-        f"At the paper's learning rate of {LEARNING_RATES[0]:g} the attack network gave the same answer for every "
-        f"record, or did worse than a threshold, in every start. Its rate is instead {'; '.join(slower)}."
-    )
-    memorised = [
-        f"{row.data}, {row.name}, preset {row.preset}: training accuracy 1.000 after {row.memorised_after} epochs."
-        for row in rows
+def _open_page(page: Page) -> list[str]:
+    parts = ["# The open row: CIFAR10 at gamma 4.5", page.note("open-row"), page.note("readings")]
+    readings = page.found.get("readings")
+    if isinstance(readings, Computed) and (found := watched(readings)):
+        parts += [
+            "## Trajectories",
+            page.figure("readings", "Every reading as a path through training and test accuracy"),
+            readings_table(found, page.spreads, readings.made[-1].data),
+        ]
+    decayed = _trained(page, DECAYED)
+    if decayed is not None:
+        parts += ["## Decay 5e-4, no input noise", _rows(decayed, decayed.shown, page.spreads), _answers(decayed)]
+        parts += [_claims(judge_claims(decayed, page.spreads)), _harder_attacks(decayed)]
+    for name in OPEN_IDS[2:]:
+        result = _trained(page, name)
+        if result is not None:
+            parts += [f"## {BY_ID[name].title}", page.note(name), _settings(result)]
+            parts += [_fold("Notes", BY_ID[name].notes), _fold("How it was made", _provenance(result.made))]
+    listed = ", ".join(page.numbers(name) for name in OPEN_IDS if name in page.found)
+    return [*parts, f"Numbers: {listed}. [Summary](../{page.path.parent.name}.md)."]
+
+
+def _settings(result: Trained) -> str:
+    """List rows without a verdict: settings of ours."""
+    rows = result.shown
+    lines = ["| model | AUC | train | test | trained |", "|---|---|---|---|---|"]
+    for row in rows:
+        cells = [_value(row, name) for name in ("auc", "train_accuracy", "test_accuracy")]
+        lines.append(f"| {' | '.join((_named(row, rows), *cells, _length(row)))} |")
+    return "<details markdown><summary>The rows</summary>\n\n" + "\n".join(lines) + "\n\n</details>"
+
+
+def _answers(result: Trained) -> str:
+    """Compare accuracies of one draw, of averaged draws, and without noise."""
+    rows = [row for row in result.shown if row.gamma and row.measured.averaged_test_accuracy is not None]
+    if not rows:
+        return ""
+    lines = ["| model | test, one draw | 16 draws averaged | noise off |", "|---|---|---|---|"]
+    for row in rows:
+        cells = [_value(row, f"{way}test_accuracy") for way in ("", "averaged_", "noiseless_")]
+        lines.append(f"| {_named(row, rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _memorised(result: Trained) -> list[str]:
+    return [
+        f"{row.name}, preset {row.preset}: training accuracy 1.000 after {row.memorised_after} epochs."
+        for row in result.shown
         if row.memorised_after is not None
     ]
-    return [*experiment.notes, *([rates] if slower else []), *memorised]
 
 
-def _whys(result: AnyResult) -> list[str]:
-    if isinstance(result, Computed):
+def _rates(result: Trained) -> list[str]:
+    slower = [
+        f"{row.name}: {', '.join(f'{rate:g}' for rate in row.attack_learning_rates)}"
+        for row in result.shown
+        if any(rate != 0.1 for rate in row.attack_learning_rates)
+    ]
+    if not slower:
         return []
-    if isinstance(result, Budgets):
-        return [f"{row.data}, {row.name}: {row.why}" for row in result.rows if row.why]
+    return [
+        "The attack network of these rows had ReLU units. At the published rate of 0.1 all of them died, so smaller "
+        f"rates were used: {'; '.join(slower)}."
+    ]
+
+
+def _whys(result: Trained) -> list[str]:
     return sorted(
         {
-            f"{row.data}, {row.name}: {why}"
+            f"{row.name}: {why}"
             for row in result.shown
-            for why in (*row.why, *((row.audit_why,) if row.audit_why else ()))
+            for why in (*row.why, *([row.audit_why] if row.audit_why else []))
         }
     )
 
 
-def _provenance(made: Made, experiment: Experiment) -> list[str]:
-    parts = [f"Preset {made.preset}" + ("" if experiment.cells else ": nothing is trained")]
-    for data in made.data:
-        groups = f", {data.groups} patients kept apart" if data.groups else ""
-        reduced = f"; {data.reduced or 'the settings of the paper as we read them'}" if experiment.cells else ""
+def _provenance(made: Sequence[Made]) -> list[str]:
+    lines = []
+    for one in made:
+        parts = [f"Preset {one.preset}"]
+        for data in one.data:
+            groups = f", {data.groups} patients kept apart" if data.groups else ""
+            parts.append(
+                f"{data.shown} (fingerprint {data.fingerprint}): {data.training_images:,} training images, "
+                f"{data.a_quarter:,} per quarter, {data.test_images:,} test images{groups}; "
+                f"{data.reduced or 'the settings of the paper as we read them'}"
+            )
+        if one.trainings:
+            parts.append(f"{one.trainings} trainings of {one.seconds / 3600:.2f} hours in all")
+        used = one.environment
         parts.append(
-            f"{data.shown} (fingerprint {data.fingerprint}): {data.training_images:,} training images, "
-            f"{data.a_quarter:,} per quarter, {data.test_images:,} test images{groups}{reduced}"
+            f"resperturb {used['resperturb']}, torch {used['torch']}, Python {used['python']}, {used['machine']}, "
+            f"{used['made'][:10]}"
         )
-    if made.trainings:
-        parts.append(f"{made.trainings} trainings of {made.seconds / 3600:.2f} hours in all")
-    elif made.seconds:
-        parts.append(f"{made.seconds:.0f} seconds")
-    with_what = made.environment
-    parts.append(
-        f"resperturb {with_what['resperturb']}, torch {with_what['torch']}, Python {with_what['python']}, "
-        f"{with_what['machine']}, {with_what['made'][:10]}"
-    )
-    return [". ".join(parts) + "."]
+        lines.append(". ".join(parts) + ".")
+    return lines
 
 
 def _fold(title: str, items: Sequence[str]) -> str:
-    """A list that opens when it is asked for; HTML, which every Markdown reader shows."""
-    if not items:
-        return ""
+    """Write a list that opens on demand, in HTML, which every Markdown reader shows."""
     listed = "".join(f"<li>{_html(item)}</li>" for item in items)
-    return f"<details><summary>{title}</summary><ul>{listed}</ul></details>"
+    return f"<details><summary>{title}</summary><ul>{listed}</ul></details>" if items else ""
 
 
 def _html(text: str) -> str:
-    """The emphasis and code of a sentence in HTML.
+    """Write the emphasis and code of a sentence in HTML.
 
     >>> _html("*Averaged* by `paper` <b>")
     '<em>Averaged</em> by <code>paper</code> &lt;b&gt;'
@@ -502,47 +567,20 @@ def _html(text: str) -> str:
     return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", text)
 
 
-def _costs() -> str:
-    """What the presets cost, by the plan: the same numbers that `status` starts from."""
-    names = [name for name in PRESETS if name != "quick"]
-    heads = ["work", *(f"{name}: trainings | {name}: core-hours" for name in names)]
-    columns: dict[str, dict[str, tuple[int, float]]] = {}
-    for name in names:
-        seen: set[str] = set()
-        for units in rounds(EXPERIMENTS, PRESETS[name]):
-            for unit in units:
-                work = unit.experiment.id + (", audit" if unit.audit else f", seed {unit.seed}" if unit.seed else "")
-                for need in needs_of(unit, PRESETS[name]):
-                    for config in (need.target, *need.shadows):
-                        if config.digest not in seen:
-                            seen.add(config.digest)
-                            count, seconds = columns.setdefault(work, {}).get(name, (0, 0.0))
-                            columns[work][name] = (count + 1, seconds + estimate(config))
-    lines = [f"| {' | '.join(heads)} |", f"|---|{'---|---|' * len(names)}"]
-    totals = dict.fromkeys(names, (0, 0.0))
-    for work, counted in columns.items():
-        cells = []
-        for name in names:
-            count, seconds = counted.get(name, (0, 0.0))
-            totals[name] = (totals[name][0] + count, totals[name][1] + seconds)
-            cells += [str(count), f"{seconds / 3600:.2f}"]
-        lines.append(f"| {work} | {' | '.join(cells)} |")
-    cells = [text for count, seconds in totals.values() for text in (str(count), f"{seconds / 3600:.1f}")]
-    lines.append(f"| **all** | {' | '.join(cells)} |")
-    return (
-        "## What it costs\n\nPlanned times on one core of the machine this was planned on; what is shared is counted "
-        "where it is first needed. `resperturb reproduce status` corrects the plan by what it has measured.\n\n"
-        + "\n".join(lines)
-    )
+def _beside(row: Row, metric: str) -> str:
+    printed = getattr(row.paper, metric, None)
+    return _value(row, metric) + ("" if printed is None else f" ({printed:.3f})")
+
+
+def _value(row: Row, metric: str) -> str:
+    return _spread(row.measured.of(metric))
+
+
+def _spread(found: Spread | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found.mean:.3f} ± {found.error:.3f}" if len(found.values) > 1 else f"{found.mean:.3f}"
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
-
-
-def _spread(found: Spread | None) -> str:
-    return "–" if found is None else f"{found.mean:.3f} ± {found.error:.3f}"
-
-
-def _relative(folder: Path, start: Path) -> str:
-    return Path(os.path.relpath(folder, start)).as_posix()

@@ -14,7 +14,6 @@ from resperturb_reproduction.reproduce.declarations import DATA_TITLES, READINGS
 from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.measures import (
     NoiseAccuracies,
-    accuracy_error,
     describe_data,
     kept_audit,
     measure_answers,
@@ -22,9 +21,9 @@ from resperturb_reproduction.reproduce.measures import (
 )
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import Preset
-from resperturb_reproduction.reproduce.results import NOT_COMPARED, AuditSummary, Computed, Measured, Spread, made_now
+from resperturb_reproduction.reproduce.results import AuditSummary, Computed, DataUsed, Measured, made_now
 from resperturb_reproduction.reproduce.trajectories import EVERY, IMAGES, Look, read_trajectory, watch
-from resperturb_reproduction.reproduce.verdicts import tolerance
+from resperturb_reproduction.reproduce.verdicts import NAMES, Spreads, Verdict, compare
 
 ID = "readings"
 
@@ -96,30 +95,13 @@ class Watched:
 
 
 def distance(look: Look, paper: Printed) -> float:
-    """Give the largest difference from the printed row, of training accuracy, test accuracy and AUC.
+    """Give the largest difference from the published row, of training accuracy, test accuracy and AUC.
 
     >>> round(distance(Look(5, 0.74, 0.68, 0.51), Printed(0.511, 0.760, 0.695)), 3)
     0.02
     """
-    return max(abs(found - printed) for found, printed in _pairs(look, paper))
-
-
-def meets(look: Look, paper: Printed) -> bool:
-    """Say whether a look agrees with the printed row by the rule of the tables for one seed.
-
-    >>> printed = Printed(0.511, 0.760, 0.695)
-    >>> meets(Look(5, 0.74, 0.68, 0.51), printed), meets(Look(5, 0.97, 0.71, 0.60), printed)
-    (True, False)
-    """
-    return all(
-        abs(found - printed) <= tolerance(Spread(found, accuracy_error(found, IMAGES), (found,)))
-        for found, printed in _pairs(look, paper)
-    )
-
-
-def _pairs(look: Look, paper: Printed) -> list[tuple[float, float]]:
-    names = ("train_accuracy", "test_accuracy", "auc")
-    return [(getattr(look, name), printed) for name in names if (printed := getattr(paper, name)) is not None]
+    pairs = [(getattr(look, name), getattr(paper, name)) for name in NAMES]
+    return float(max(abs(found - printed) for found, printed in pairs if printed is not None))
 
 
 def readings(preset: Preset, library: Library) -> Measured:
@@ -147,7 +129,7 @@ def readings(preset: Preset, library: Library) -> Measured:
     data = tuple(describe_data(name, "choice", preset) for name in dict.fromkeys(one.data for one in found))
     made = made_now(preset, data, len(found), seconds)
     numbers: dict[str, JsonValue] = {"watched": plain(found)}
-    verdict = NOT_COMPARED if preset.name == "quick" else _verdict(found)
+    verdict = f"{sum(one.finished for one in found)} of {len(READINGS)} trainings are finished"
     return Measured(Computed(ID, "computed", (made,), verdict, numbers))
 
 
@@ -161,39 +143,37 @@ def watched(result: Computed) -> tuple[Watched, ...]:
     return TypeAdapter(tuple[Watched, ...]).validate_python(result.numbers["watched"])
 
 
-def _verdict(found: Sequence[Watched]) -> str:
-    """Count the readings of CIFAR10 with noise that end at the printed row, that pass it, and that do neither."""
-    noisy = [one for one in found if one.data == "cifar10" and one.noisy]
-    ended = [one for one in noisy if one.finished]
-    ending = [one for one in ended if meets(one.looks[-1], one.paper)]
-    passing = [one for one in ended if one not in ending and any(meets(look, one.paper) for look in one.looks)]
-    return (
-        f"of {len(ended)} finished readings of CIFAR10 with noise, {len(ending)} end at the printed row and "
-        f"{len(passing)} pass it; {len(READINGS) - len([one for one in found if one.finished])} of all "
-        f"{len(READINGS)} trainings are not finished"
-    )
-
-
-def table(found: Sequence[Watched]) -> str:
-    """Write where each reading ends, and where it comes nearest to its printed row, as a table of Markdown."""
+def table(found: Sequence[Watched], spreads: Spreads, used: Sequence[DataUsed]) -> str:
+    """Write where each reading ends, and where it comes nearest to its published row, as a table of Markdown."""
     lines = [
-        "| data | reading | meets the row | train / test / AUC | 16 draws | strongest attack | nearest, epoch |",
-        "|---|---|---|---|---|---|---|",
+        "| data | reading | published row | train / test / AUC | 16 draws | nearest, epoch |",
+        "|---|---|---|---|---|---|",
     ]
     for one in found:
         last, near = one.looks[-1], one.nearest
-        meeting = "yes" if meets(last, one.paper) else "no"
+        data = next(data for data in used if data.name == one.data)
         cells = (
             DATA_TITLES[one.data],
-            one.name,
-            meeting if one.finished else f"at epoch {last.epoch} of {one.epochs}",
+            one.name.split("ResNet8, ", 1)[-1],
+            judge(one, spreads, data).word if one.finished else f"at epoch {last.epoch} of {one.epochs}",
             _numbers(last),
             "–" if one.end is None else f"{one.end.answers.averaged_test_accuracy:.3f}",
-            "–" if one.end is None else f"{one.end.audit.auc:.3f} ({one.end.audit.strongest})",
             f"{_numbers(near)}, {near.epoch}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def judge(one: Watched, spreads: Spreads, data: DataUsed) -> Verdict:
+    """Compare the last look at a reading with its published row, by the rule of the tables."""
+    looked = replace(data, a_quarter=min(data.a_quarter, IMAGES), test_images=min(data.test_images, IMAGES))
+    kind = "additive" if one.noisy else "none"
+    word, detail = compare(
+        one.paper,
+        {name: (getattr(one.looks[-1], name), 1) for name in NAMES},
+        lambda metric, mean, seeds: spreads.tolerance(metric, mean, looked, kind, seeds),
+    )
+    return Verdict(word, 1, bool(data.reduced), detail)
 
 
 def _numbers(look: Look) -> str:

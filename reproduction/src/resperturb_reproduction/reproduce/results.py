@@ -14,13 +14,11 @@ from pydantic import Discriminator, JsonValue, Tag
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
 from resperturb.training import environment
-from resperturb_reproduction.reproduce.declarations import BY_ID, Experiment, ExperimentKind, Printed, Topic
+from resperturb_reproduction.reproduce.declarations import BY_ID, Experiment, ExperimentKind, Printed
 from resperturb_reproduction.reproduce.presets import PRESETS, Preset
 
 SCHEMA = 2
 NOT_COMPARED = "smoke test only: no comparison"
-
-ClaimOutcome = Literal["holds", "fails", "open", "seen once", "not measured", "not compared"]
 
 
 @dataclass(frozen=True)
@@ -113,8 +111,8 @@ class ProvenEpsilon:
 class Row:
     """One row of an experiment at one preset.
 
-    ``trained`` are the trainings it rests on by their hash, with their seconds; ``verdict`` is how it stands to the
-    printed numbers; ``memorised_after`` is the first epoch of the first seed with a training accuracy of 1.000.
+    ``trained`` are the trainings it rests on by their hash, with their seconds. ``memorised_after`` is the epoch
+    at which the first seed reached a training accuracy of 1.000.
     """
 
     key: str
@@ -129,7 +127,6 @@ class Row:
     seeds: tuple[int, ...]
     seeds_wanted: int
     runs: tuple[str, ...]
-    verdict: str
     input_noise: bool = True
     epochs: int | None = None
     memorised_after: int | None = None
@@ -177,35 +174,6 @@ class Made:
     data: tuple[DataUsed, ...] = ()
     trainings: int = 0
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class ClaimFound:
-    """How a claim of the paper came out, at the best preset at which both of its rows were measured.
-
-    ``difference`` is how far the claim's higher row is above its lower one, ``interval`` its 95% interval: over
-    ``seeds`` pairs of trainings on the same quarters, or of one training from its sampling error alone. Where that is
-    one training only, ``over_seeds`` is how it came out at the best preset that has several, if one has.
-    """
-
-    text: str
-    metric: str
-    data: str
-    lower: str
-    higher: str
-    outcome: ClaimOutcome
-    topic: Topic | None = None
-    preset: str | None = None
-    reduced: bool = False
-    seeds: int = 0
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    over_seeds: "ClaimFound | None" = None
-
-    @property
-    def tested(self) -> "ClaimFound | None":
-        """The claim as it came out over several seeds; None if it was seen once at most."""
-        return self if self.outcome in ("holds", "fails", "open") else self.over_seeds
 
 
 @dataclass(frozen=True)
@@ -266,7 +234,6 @@ class Trained:
     kind: ExperimentKind
     made: tuple[Made, ...]
     rows: tuple[Row, ...]
-    claims: tuple[ClaimFound, ...] = ()
     theorem: Theorem | None = None
     schema: int = SCHEMA
 
@@ -370,16 +337,14 @@ def at_best(rows: Iterable[Row], data: str, key: str) -> Row:
 
 
 def merged(present: Trained | None, new: Trained, experiment: Experiment) -> Trained:
-    """Add new rows to those that are there, and judge the claims of the experiment again.
+    """Add new rows to those that are there.
 
     A row replaces the one of the same preset, unless that one has more seeds or audits at the same settings. Rows of
     other presets stay. Rows that nothing is known of, and those that the experiment no longer declares, are dropped.
     """
-    from resperturb_reproduction.reproduce.verdicts import judged
-
     new = replace(new, rows=tuple(row for row in new.rows if row.seeds or row.why))
     if present is None:
-        return replace(new, claims=judged(experiment, new))
+        return new
     declared = [(cell.data, cell.key) for cell in experiment.cells]
     rows = {(row.data, row.key, row.preset): row for row in present.rows if (row.data, row.key) in declared}
     added: dict[str, float] = {}
@@ -401,8 +366,7 @@ def merged(present: Trained | None, new: Trained, experiment: Experiment) -> Tra
             fresh = replace(fresh, data=tuple(data.values()), trainings=total[0], seconds=total[1])
         made[fresh.preset] = fresh
     ordered = tuple(sorted(made.values(), key=lambda m: PRESETS[m.preset].rank))
-    whole = replace(new, made=ordered, rows=tuple(kept), theorem=new.theorem or present.theorem)
-    return replace(whole, claims=judged(experiment, whole))
+    return replace(new, made=ordered, rows=tuple(kept), theorem=new.theorem or present.theorem)
 
 
 def _has_more(present: Trained, known: Row, new: Trained, row: Row) -> bool:

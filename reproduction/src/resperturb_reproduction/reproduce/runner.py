@@ -20,7 +20,6 @@ from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.measures import (
     AttackFound,
     NoiseAccuracies,
-    accuracy_error,
     describe_data,
     measure_answers,
     measure_attack,
@@ -48,7 +47,7 @@ from resperturb_reproduction.reproduce.results import (
     made_now,
     merged,
 )
-from resperturb_reproduction.reproduce.verdicts import row_verdict, spread
+from resperturb_reproduction.reproduce.verdicts import accuracy_error, spread
 
 OnResult = Callable[[Experiment, Measured], None]
 
@@ -150,7 +149,7 @@ class _Seed:
 def measure(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Measure an experiment by the runs that are there: those seeds, and the audit where its shadows are trained."""
     data = {name: describe_data(name, experiment.size, preset) for name in experiment.data}
-    rows = tuple(_row(experiment, cell, preset, library, bool(data[cell.data].reduced)) for cell in experiment.cells)
+    rows = tuple(_row(experiment, cell, preset, library) for cell in experiment.cells)
     used = {run: seconds for row in rows for run, seconds in row.trained.items()}
     made = made_now(preset, tuple(data.values()), len(used), sum(used.values()))
     theorem = theorem3(experiment, preset, rows) if experiment.kind == "generalisation" else None
@@ -158,7 +157,7 @@ def measure(experiment: Experiment, preset: Preset, library: Library) -> Measure
     return Measured(merged(None, result, BY_ID.get(experiment.id, experiment)))
 
 
-def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, reduced: bool) -> Row:
+def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -> Row:
     every = (_one_seed(experiment, cell, preset, library, seed) for seed in range(preset.seeds_of(experiment, cell)))
     found = [one for one in every if one is not None]
     scale = preset.scale(cell.data, experiment.size)
@@ -186,7 +185,6 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, r
         seeds=tuple(one.number for one in found),
         seeds_wanted=PRESETS[preset.name].seeds_of(experiment, cell),
         runs=tuple(one.run.config.digest for one in found),
-        verdict=row_verdict(cell.paper, measured, preset.name, reduced),
         input_noise=bool(getattr(config.perturbation, "input_std", None)),
         epochs=config.epochs,
         memorised_after=_memorised_after(found[0].run) if found else None,

@@ -1,44 +1,108 @@
-"""How measured numbers stand to the printed ones, and what becomes of the paper's claims.
+"""How measured numbers compare with the published ones, and what becomes of the paper's claims.
 
-**The rule of a row.** A measured mean *agrees* with a printed number if they differ by no more than
-``TOLERANCE`` + t e sqrt(1 + 1/n), with n seeds and e the error of one measurement: the paper's number is one
-measurement too. A row agrees if all numbers that the paper printed of it agree; it is *undecided* where that bound is
-wider than ``WIDEST``, which says more about the spread than about the paper. Where settings or data are reduced,
-*at reduced settings* goes with it, because neither agreement nor difference then says much about the paper's own.
+**Spread between seeds.** Most rows have one seed at full length. Their spread between seeds is therefore taken from
+the rows that have several, at any preset: as a multiple of the sampling error, pooled over the rows of a data set for
+the AUC, and over the rows with noise, without noise or by DP-SGD for an accuracy. It is at least the sampling error.
 
-**The rule of a claim.** Seeds share their quarters across rows, so the differences of two rows are paired: the claim
-*holds* if the mean difference over the seeds that both have is more than t of its standard errors, *fails* if it is
-so in the other direction, and is *open* in between. With one seed it is *seen once*, whichever way it points: the
-luck of a training is not known.
+**Rows.** A published number is met if it differs from the measured mean by at most ``TOLERANCE`` + t e sqrt(1 + 1/n),
+with n seeds, e the spread and t Student's 97.5% quantile for the freedom of the pooled spread. So agreement gets
+harder with more seeds. A row is *supported* if all its published numbers are met, *contradicted* if one is not, and
+*inconclusive* where a tolerance is above ``WIDEST``.
 
-t is Student's 97.5% quantile; for the row of a single training it is 1.96, and *one seed* is added.
+**Claims.** A claim compares two rows of one preset over the seeds that both have. It is *supported* or *contradicted*
+if the difference is more than t e sqrt(2/n), and *inconclusive* otherwise.
+
+An attack's AUC counts by its deviation from 0.5, as in the paper.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from resperturb_reproduction.reproduce.declarations import Claim, Experiment, Printed
+from resperturb_reproduction.reproduce.declarations import BY_ID, Claim, Printed
 from resperturb_reproduction.reproduce.presets import PRESETS
-from resperturb_reproduction.reproduce.results import (
-    NOT_COMPARED,
-    ClaimFound,
-    ClaimOutcome,
-    Row,
-    RowMetrics,
-    Spread,
-    Trained,
-)
+from resperturb_reproduction.reproduce.results import AnyResult, DataUsed, Row, Spread, Trained
 
 TOLERANCE = 0.01
 WIDEST = 0.05
 CONFIDENCE = 0.95
-PRINTED = {"auc": "AUC", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+NAMES = {"auc": "AUC", "train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+
+Word = Literal["supported", "contradicted", "inconclusive", "not measured", "not compared"]
+DECIDED: tuple[Word, ...] = ("supported", "contradicted", "inconclusive")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a row or a claim compares with the paper.
+
+    Attributes:
+        word: The verdict.
+        seeds: The number of seeds.
+        reduced: Whether settings or data are less than the paper's.
+        detail: What decided, or what could have been seen.
+    """
+
+    word: Word
+    seeds: int = 0
+    reduced: bool = False
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """Write it with everything that qualifies it.
+
+        >>> str(Verdict("supported", 1, reduced=True))
+        'supported (1 seed, reduced)'
+        """
+        if self.word not in DECIDED:
+            return self.word
+        seeds = f"{self.seeds} seed{'' if self.seeds == 1 else 's'}"
+        return f"{self.word} ({seeds}{', reduced' if self.reduced else ''})"
+
+
+@dataclass(frozen=True)
+class ClaimFound:
+    """A claim of the paper, its verdict, and what was compared.
+
+    Attributes:
+        claim: The claim.
+        verdict: Its verdict.
+        preset: The best preset at which both rows were measured.
+        difference: The difference of the two rows, positive as claimed.
+        reach: Half of its 95% interval, which is the smallest difference that would have been seen.
+    """
+
+    claim: Claim
+    verdict: Verdict
+    preset: str | None = None
+    difference: float | None = None
+    reach: float | None = None
+
+
+def accuracy_error(value: float, images: int) -> float:
+    """Give the standard error of an accuracy.
+
+    >>> round(accuracy_error(0.5, 10_000), 4)
+    0.005
+    """
+    return math.sqrt(max(value * (1 - value), 1 / (4 * images)) / images)
+
+
+def auc_error(value: float, records: int) -> float:
+    """Give the standard error of an AUC of ``records`` members and as many others (Hanley and McNeil 1982).
+
+    >>> round(auc_error(0.5, 12_500), 4)
+    0.0037
+    """
+    one, two = value / (2 - value), 2 * value**2 / (1 + value)
+    variance = value * (1 - value) + (records - 1) * (one + two - 2 * value**2)
+    return math.sqrt(max(variance, 0.25)) / records if records else math.inf
 
 
 def spread(values: Sequence[float], sampling_error: float, seeds: Sequence[int] = ()) -> Spread:
-    """Summarise what several seeds gave.
+    """Summarise the values of several seeds.
 
     >>> spread([0.5, 0.7], 0.01).mean, round(spread([0.5, 0.7], 0.01).error, 3), spread([0.5], 0.01).error
     (0.6, 0.141, 0.01)
@@ -47,164 +111,199 @@ def spread(values: Sequence[float], sampling_error: float, seeds: Sequence[int] 
     return Spread(statistics.fmean(values), error, tuple(values), tuple(seeds))
 
 
-def row_verdict(paper: Printed | None, measured: RowMetrics, preset: str, reduced: bool) -> str:
-    """Say how a measured row stands to the printed one.
+@dataclass(frozen=True)
+class Pooled:
+    """A spread between seeds in multiples of the sampling error, with its degrees of freedom."""
 
-    >>> three = Spread(0.6, 0.005, (0.6, 0.6, 0.6))
-    >>> row_verdict(Printed(auc=0.61), RowMetrics(auc=three), "paper", False)
-    'agrees'
-    >>> row_verdict(Printed(auc=0.7), RowMetrics(auc=three), "paper", False)
-    'differs: AUC 0.600 against 0.700'
-    >>> row_verdict(Printed(auc=0.61), RowMetrics(auc=Spread(0.6, 0.005, (0.6,))), "cpu", True)
-    'agrees at reduced settings (one seed)'
+    multiple: float
+    freedom: int
+
+
+class Spreads:
+    """The spread between seeds, pooled over the rows of ``results`` that have several."""
+
+    def __init__(self, results: Iterable[AnyResult]) -> None:
+        sums: dict[tuple[str, str], tuple[float, int]] = {}
+        seen = set()
+        for result in results:
+            if not isinstance(result, Trained):
+                continue
+            for row in result.rows:
+                for metric in NAMES if row.preset != "quick" else ():
+                    found = row.measured.of(metric)
+                    if found is None or len(found.values) < 2 or (row.runs, metric) in seen:
+                        continue
+                    seen.add((row.runs, metric))
+                    once = _sampling_error(metric, found.mean, result.data_of(row))
+                    place = _place(metric, row.data, row.strategy)
+                    total, freedom = sums.get(place, (0.0, 0))
+                    more = len(found.values) - 1
+                    sums[place] = total + more * statistics.variance(found.values) / once**2, freedom + more
+        self._pooled = {place: Pooled(math.sqrt(total / n), n) for place, (total, n) in sums.items()}
+
+    def of(self, metric: str, mean: float, data: DataUsed, strategy: str) -> tuple[float, int] | None:
+        """Give the spread between seeds of one training, and its degrees of freedom; None if no row has several.
+
+        Args:
+            metric: An AUC, an accuracy, or the gap of two accuracies.
+            mean: The value.
+            data: The images.
+            strategy: The row's strategy.
+        """
+        if metric == "gap":
+            parts = [self.of(name, mean, data, strategy) for name in ("train_accuracy", "test_accuracy")]
+            both = [part for part in parts if part is not None]
+            return (math.hypot(*(e for e, _ in both)), min(n for _, n in both)) if len(both) == 2 else None
+        pooled = self._pooled.get(_place(metric, data.name, strategy))
+        if pooled is None:
+            return None
+        return max(pooled.multiple, 1.0) * _sampling_error(metric, mean, data), pooled.freedom
+
+    def tolerance(self, metric: str, mean: float, data: DataUsed, strategy: str, seeds: int) -> float | None:
+        """Say how far a published number may be from a measured mean and still be met."""
+        found = self.of(metric, mean, data, strategy)
+        if found is None:
+            return None
+        error, freedom = found
+        return TOLERANCE + quantile(freedom) * error * math.sqrt(1 + 1 / seeds)
+
+
+def _place(metric: str, data: str, strategy: str) -> tuple[str, str]:
+    kind = strategy if strategy in ("none", "dpsgd") else "noise"
+    return metric, data if metric == "auc" else kind
+
+
+def _sampling_error(metric: str, mean: float, data: DataUsed) -> float:
+    if metric == "auc":
+        return auc_error(mean, data.a_quarter)
+    return accuracy_error(mean, data.a_quarter if metric == "train_accuracy" else data.test_images)
+
+
+def leak(metric: str, value: float) -> float:
+    """Give an AUC as its deviation from 0.5, and any other number as it is.
+
+    >>> round(leak("auc", 0.49), 3), leak("test_accuracy", 0.49)
+    (0.01, 0.49)
     """
-    if preset == "quick":
-        return NOT_COMPARED
-    printed = {key: value for key in PRINTED if (value := getattr(paper, key, None)) is not None}
-    if not printed:
-        return "the paper prints no number"
-    found = {key: spread for key in printed if (spread := measured.of(key)) is not None}
-    missing = [PRINTED[key] for key in printed if key not in found]
-    if missing:
-        return f"not measured: {', '.join(missing)}"
+    return abs(value - 0.5) if metric == "auc" else value
+
+
+def compare(
+    paper: Printed, found: dict[str, tuple[float, int]], tolerance: Callable[[str, float, int], float | None]
+) -> tuple[Word, str]:
+    """Compare the published numbers of a row with measured ones.
+
+    Args:
+        paper: The published numbers.
+        found: The measured mean and the number of seeds by metric.
+        tolerance: The largest difference at which a number is met, for a metric, a mean and a number of seeds.
+
+    Returns:
+        The verdict, and what decided.
+
+    >>> compare(Printed(auc=0.51), {"auc": (0.485, 1)}, lambda metric, mean, seeds: 0.02)
+    ('supported', '')
+    >>> compare(Printed(auc=0.51), {"auc": (0.54, 1)}, lambda metric, mean, seeds: 0.02)
+    ('contradicted', 'AUC 0.540, published 0.510')
+    """
+    printed = {name: value for name in NAMES if (value := getattr(paper, name)) is not None}
+    missing = [NAMES[name] for name in printed if name not in found]
+    if missing or not printed:
+        return "not measured", ", ".join(missing)
+    allowed = {name: tolerance(name, *found[name]) for name in printed}
     off = [
-        f"{PRINTED[key]} {found[key].mean:.3f} against {value:.3f}"
-        for key, value in printed.items()
-        if abs(found[key].mean - value) > tolerance(found[key])
+        f"{NAMES[name]} {found[name][0]:.3f}, published {value:.3f}"
+        for name, value in printed.items()
+        if (limit := allowed[name]) is not None and abs(leak(name, found[name][0]) - leak(name, value)) > limit
     ]
-    once = any(len(each.values) == 1 for each in found.values())
-    words = (" at reduced settings" if reduced else "") + (" (one seed)" if once else "")
     if off:
-        return f"differs{words}: {', '.join(off)}"
-    vague = [f"{tolerance(s):.2f} in {PRINTED[key]}" for key, s in found.items() if tolerance(s) > WIDEST]
-    if vague:
-        return f"undecided{words}: only a difference of more than {', '.join(vague)} would have been seen"
-    return f"agrees{words}"
-
-
-def tolerance(found: Spread) -> float:
-    """By how much a printed number may differ from a measured mean and still agree.
-
-    >>> [round(tolerance(Spread(0.5, 0.01, values)), 4) for values in ((0.5,), (0.5, 0.5, 0.5))]
-    [0.0377, 0.0597]
-    """
-    seeds = len(found.values)
-    return TOLERANCE + _quantile(seeds - 1) * found.error * math.sqrt(1 + 1 / seeds)
-
-
-def reach(found: Spread) -> float:
-    """Half of the 95% interval of a mean over seeds; of one training, of its sampling error alone.
-
-    >>> [round(reach(Spread(0.5, 0.01, values)), 4) for values in ((0.5,), (0.5, 0.5, 0.5))]
-    [0.0196, 0.0248]
-    """
-    return _quantile(len(found.values) - 1) * found.error / math.sqrt(len(found.values))
-
-
-def judged(experiment: Experiment, result: Trained) -> tuple[ClaimFound, ...]:
-    """Judge every claim of an experiment by the rows that there are."""
-    return tuple(verdict_on(claim, result) for claim in experiment.claims)
-
-
-def verdict_on(claim: Claim, result: Trained) -> ClaimFound:
-    """Judge a claim at the best preset at which both rows were measured, and at the best with several seeds."""
-    unknown = ClaimFound(
-        claim.text, claim.metric, claim.lower.data, claim.lower.key, claim.higher.key, "not measured", claim.topic
-    )
-    found = [
-        each
-        for preset in sorted(PRESETS.values(), key=lambda preset: -preset.rank)
-        if (each := _verdict_at(preset.name, claim, unknown, result)) is not None
+        return "contradicted", "; ".join(off)
+    wide = [
+        f"{NAMES[name]}: the spread between seeds is not known"
+        if limit is None
+        else f"{NAMES[name]}: only a difference above {limit:.2f} would have been seen"
+        for name, limit in allowed.items()
+        if limit is None or limit > WIDEST
     ]
-    if not found:
-        return unknown
-    several = next((each for each in found if each.seeds > 1), None)
-    return found[0] if several is found[0] else replace(found[0], over_seeds=several)
+    return ("inconclusive", "; ".join(wide)) if wide else ("supported", "")
 
 
-def _verdict_at(preset: str, claim: Claim, unknown: ClaimFound, result: Trained) -> ClaimFound | None:
-    lower, higher = (_row(result.rows, preset, cell.data, cell.key) for cell in (claim.lower, claim.higher))
-    if lower is None or higher is None:
-        return None
-    low, high = lower.measured.of(claim.metric), higher.measured.of(claim.metric)
-    if low is None or high is None:
-        return None
-    outcome, seeds, difference, interval = paired_difference(low, high)
-    return replace(
-        unknown,
-        outcome="not compared" if preset == "quick" else outcome,
-        preset=preset,
-        reduced=bool(result.data_of(lower).reduced or result.data_of(higher).reduced),
-        seeds=seeds,
-        difference=difference,
-        interval=interval,
+def judge_row(row: Row, result: Trained, spreads: Spreads) -> Verdict:
+    """Compare a row with the published one."""
+    if row.preset == "quick":
+        return Verdict("not compared", detail="a smoke test")
+    data = result.data_of(row)
+    found = {name: (each.mean, len(each.values)) for name in NAMES if (each := row.measured.of(name)) is not None}
+    word, detail = compare(
+        row.paper or Printed(),
+        found,
+        lambda metric, mean, seeds: spreads.tolerance(metric, mean, data, row.strategy, seeds),
     )
+    return Verdict(word, len(row.seeds), bool(data.reduced), detail)
 
 
-def paired_difference(lower: Spread, higher: Spread) -> tuple[ClaimOutcome, int, float, tuple[float, float]]:
-    """Compare two numbers over the seeds that both have: the outcome, the seeds, the difference, its 95% interval.
-
-    >>> low, high = (Spread(m, 0.1, (m, m + 0.2), (0, 1)) for m in (0.5, 0.6))
-    >>> paired_difference(low, high)[0], paired_difference(high, low)[0], paired_difference(low, low)[0]
-    ('holds', 'fails', 'open')
-    >>> paired_difference(low, Spread(0.6, 0.01, (0.6,), (0,)))[:2]
-    ('seen once', 1)
-    """
-    shared = [seed for seed in lower.seeds if seed in higher.seeds]
-    if len(shared) < 2:
-        pair = [each.values[each.seeds.index(shared[0])] if shared else each.mean for each in (lower, higher)]
-        difference = pair[1] - pair[0]
-        reach = _quantile(0) * math.hypot(lower.error, higher.error)
-        return "seen once", 1, difference, (difference - reach, difference + reach)
-    differences = [higher.values[higher.seeds.index(seed)] - lower.values[lower.seeds.index(seed)] for seed in shared]
-    difference = statistics.fmean(differences)
-    reach = _quantile(len(shared) - 1) * statistics.stdev(differences) / math.sqrt(len(shared))
-    outcome: ClaimOutcome = "open" if abs(difference) <= reach else "holds" if difference > 0 else "fails"
-    return outcome, len(shared), difference, (difference - reach, difference + reach)
+def judge_claims(result: Trained, spreads: Spreads) -> tuple[ClaimFound, ...]:
+    """Judge every claim of an experiment at the best preset at which both of its rows were measured."""
+    return tuple(_judge_claim(claim, result, spreads) for claim in BY_ID[result.id].claims)
 
 
-def pointing(claim: ClaimFound) -> str:
-    """Which way a claim that was seen once points.
+def _judge_claim(claim: Claim, result: Trained, spreads: Spreads) -> ClaimFound:
+    unknown = ClaimFound(claim, Verdict("not measured"))
+    rows = {(row.preset, row.data, row.key): row for row in result.rows}
+    for preset in sorted(PRESETS, key=lambda name: -PRESETS[name].rank):
+        pair = [rows.get((preset, cell.data, cell.key)) for cell in (claim.lower, claim.higher)]
+        lower, higher = pair
+        if lower is None or higher is None:
+            continue
+        low, high = lower.measured.of(claim.metric), higher.measured.of(claim.metric)
+        if low is None or high is None:
+            continue
+        if preset == "quick":
+            return replace(unknown, verdict=Verdict("not compared", detail="a smoke test"), preset=preset)
+        return _tested(replace(unknown, preset=preset), (lower, higher), (low, high), result, spreads)
+    return unknown
 
-    >>> seen = ClaimFound("", "auc", "", "", "", "seen once", difference=0.2, interval=(0.1, 0.3))
-    >>> pointing(seen)
-    'as claimed'
-    """
-    if claim.interval is None or claim.interval[0] <= 0 <= claim.interval[1]:
-        return "no clear difference"
-    return "as claimed" if claim.interval[0] > 0 else "the other way"
 
-
-def in_words(claim: ClaimFound) -> str:
-    """The outcome of a claim with everything that qualifies it.
-
-    >>> in_words(ClaimFound("", "auc", "", "", "", "holds", preset="cpu", reduced=True, seeds=3))
-    'holds at reduced settings (3 seeds)'
-    """
-    if claim.outcome == "not compared":
-        return NOT_COMPARED
-    if claim.outcome == "not measured":
-        return claim.outcome
-    reduced = " at reduced settings" if claim.reduced else ""
-    return f"{claim.outcome}{reduced} ({pointing(claim) if claim.outcome == 'seen once' else f'{claim.seeds} seeds'})"
+def _tested(
+    found: ClaimFound, rows: tuple[Row, Row], values: tuple[Spread, Spread], result: Trained, spreads: Spreads
+) -> ClaimFound:
+    metric, used = found.claim.metric, [result.data_of(row) for row in rows]
+    shared = [seed for seed in values[0].seeds if seed in values[1].seeds]
+    chosen = [[v for v, s in zip(each.values, each.seeds, strict=False) if s in shared] for each in values]
+    means = [
+        statistics.fmean(leak(metric, value) for value in some) if some else leak(metric, each.mean)
+        for some, each in zip(chosen, values, strict=True)
+    ]
+    difference, seeds = means[1] - means[0], max(len(shared), 1)
+    errors = [
+        spreads.of(metric, each.mean, data, row.strategy) for each, data, row in zip(values, used, rows, strict=True)
+    ]
+    reduced = any(bool(data.reduced) for data in used)
+    if None in errors:
+        verdict = Verdict("inconclusive", seeds, reduced, "the spread between seeds is not known")
+        return replace(found, verdict=verdict, difference=difference)
+    known = [error for error in errors if error is not None]
+    reach = quantile(min(n for _, n in known)) * math.hypot(*(e for e, _ in known)) / math.sqrt(seeds)
+    word: Word = "inconclusive" if abs(difference) <= reach else "supported" if difference > 0 else "contradicted"
+    details = [f"a difference above {reach:.3f} would have been seen"] if word == "inconclusive" else []
+    if all(judge_row(row, result, spreads).word == "contradicted" for row in rows):
+        details.append("both rows differ from the published ones")
+    return replace(
+        found, verdict=Verdict(word, seeds, reduced, "; ".join(details)), difference=difference, reach=reach
+    )
 
 
 def expected_by_chance(claims: Iterable[ClaimFound]) -> float:
-    """How many of the tested claims would be decided although there were no difference at all.
+    """Count the claims that would be decided on average if there were no differences."""
+    return (1 - CONFIDENCE) * sum(found.verdict.word in DECIDED for found in claims)
 
-    >>> round(expected_by_chance([ClaimFound("", "auc", "", "", "", "holds")] * 40), 3)
-    2.0
+
+def quantile(freedom: float) -> float:
+    """Give Student's 97.5% quantile.
+
+    >>> round(quantile(8), 3)
+    2.306
     """
-    return (1 - CONFIDENCE) * sum(claim.tested is not None for claim in claims)
+    from scipy.stats import t
 
-
-def _row(rows: Iterable[Row], preset: str, data: str, key: str) -> Row | None:
-    return next((row for row in rows if (row.preset, row.data, row.key) == (preset, data, key)), None)
-
-
-def _quantile(freedom: float) -> float:
-    """Student's 97.5% quantile; that of the normal distribution for the sampling error of one training."""
-    from scipy.stats import norm, t
-
-    level = (1 + CONFIDENCE) / 2
-    return float(t.ppf(level, freedom) if freedom > 0 else norm.ppf(level))
+    return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
