@@ -265,7 +265,7 @@ def _prediction(setting: Workload, **changes: Any) -> Work:
     model = build_model(config, images)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as a trained one is loaded
     options: Any = {"mean": config.mean, "std": config.std, "batch_size": setting.batch_size, "draws": setting.draws}
-    return Work(lambda: predict(model, images.images, **options, compiled=setting.compiled), model)
+    return Work(lambda: predict(model, images.images, **options), model)
 
 
 def _many_draws(setting: Workload) -> Workload:

@@ -61,16 +61,6 @@ def test_predicting_leaves_a_model_in_its_mode(model: torch.nn.Module, images: t
     assert model.training
 
 
-def test_a_compiled_model_answers_alike_and_with_noise(model: torch.nn.Module, images: torch.Tensor) -> None:
-    asked = {"batch_size": 48, "compiled": True, **SCALE}  # the last batch is a short one
-    with noise_off(model):
-        assert torch.allclose(predict(model, images, **asked), predict(model, images, **SCALE), atol=1e-4)
-    first = predict(model, images, seed=1, **asked)
-    assert first.equal(predict(model, images, seed=1, **asked))
-    assert (first != predict(model, images, seed=2, **asked)).any(dim=1).all()
-    assert (first != predict(model, images, **asked)).any(dim=1).all()
-
-
 def test_draws_of_a_batch_are_asked_for_together_and_differ(model: torch.nn.Module, images: torch.Tensor) -> None:
     draws = list(predict_draws(model, images, draws=3, batch_size=24, seed=1, **SCALE))
     assert [draw.shape for draw in draws] == [torch.Size([64, 4])] * 3
@@ -93,22 +83,17 @@ def test_more_draws_than_are_asked_for_at_once(
 
 @pytest.mark.parametrize("name", ["resnet8", "en3-resnet8"])
 @pytest.mark.parametrize("strategy", [Multiplicative(0.5), Additive(0.5, input_std=0.0)])
-@pytest.mark.parametrize("compiled", [False, True])
 def test_draws_without_noise_on_the_input_share_the_start_and_nothing_of_the_noise(
-    name: str, strategy: Strategy, compiled: bool, images: torch.Tensor
+    name: str, strategy: Strategy, images: torch.Tensor
 ) -> None:
-    if compiled and name != "resnet8":
-        pytest.skip("one network says what compiling does")
     torch.manual_seed(0)
     model = models.build(name, num_classes=4, in_channels=1)
     first = next(module for module in model.modules() if isinstance(module, torch.nn.Conv2d))
     seen: list[int] = []
-    if not compiled:
-        first.register_forward_hook(lambda module, args, out: seen.append(len(out)))
+    first.register_forward_hook(lambda module, args, out: seen.append(len(out)))
     perturb(model, strategy).eval()
-    draws = torch.stack(list(predict_draws(model, images, draws=8, batch_size=64, compiled=compiled, **SCALE)))
-    if not compiled:
-        assert sum(seen[1:]) == len(images)  # after a look at two images, each goes through the first layer once
+    draws = torch.stack(list(predict_draws(model, images, draws=8, batch_size=64, **SCALE)))
+    assert sum(seen[1:]) == len(images)  # after a look at two images, each goes through the first layer once
     # Eight draws of 64 images: all differ, and their mean and spread are those of draws that share nothing.
     assert all((one != other).any(dim=1).all() for i, one in enumerate(draws) for other in draws[:i])
     apart = torch.stack([predict(model, images, **SCALE) for _ in range(8)])
@@ -134,33 +119,3 @@ def test_a_network_that_comes_back_to_what_was_before_its_noise_is_asked_draw_by
     draws = list(predict_draws(model, images, draws=3, batch_size=24, **SCALE))
     assert [draw.shape for draw in draws] == [torch.Size([64, 4])] * 3
     assert not (draws[0] == draws[1]).all(dim=1).any()
-
-
-@pytest.mark.parametrize(("saves", "compiles"), [(0.5, True), (-0.5, False)])
-def test_a_long_prediction_is_compiled_where_measured_to_pay(
-    model: torch.nn.Module, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch, saves: float, compiles: bool
-) -> None:
-    """The clock is the test's: eager batches take a second, compiled ones what is said, compiling three seconds."""
-    monkeypatch.setattr(predicting, "_known", predicting.CompilingPays(seconds=3.0, saves=0.5))
-    monkeypatch.setattr(predicting, "has_compiler", lambda: True)
-    now, calls = [0.0], {"eager": 0, "compiled": 0}
-    monkeypatch.setattr(predicting.time, "perf_counter", lambda: now[0])
-
-    def eager(batch: torch.Tensor) -> torch.Tensor:
-        calls["eager"] += 1
-        now[0] += 1.0
-        return torch.zeros(len(batch), 4)
-
-    def fast(model: torch.nn.Module, batch: torch.Tensor, constants: object) -> torch.Tensor:
-        calls["compiled"] += 1
-        now[0] += 3.0 if calls["compiled"] == 1 else 1 - saves
-        return torch.zeros(len(batch), 4)
-
-    monkeypatch.setattr(model, "forward", eager)
-    monkeypatch.setattr(predicting, "_compiled", lambda: fast)
-    predict(model, images, draws=8, batch_size=16, **SCALE)  # 32 batches
-    assert calls == ({"eager": 3, "compiled": 29} if compiles else {"eager": 29, "compiled": 3})
-    assert predicting._known == predicting.CompilingPays(seconds=3.0, saves=saves)
-    calls.update(eager=0, compiled=0)
-    predict(model, images, draws=1, batch_size=16, **SCALE)  # 4 batches, of which one is left after three
-    assert calls == {"eager": 4, "compiled": 0}

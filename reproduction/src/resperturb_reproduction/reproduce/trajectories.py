@@ -133,7 +133,6 @@ def _measured(model: nn.Module, config: TrainConfig, inputs: Inputs, epoch: int)
                 std=config.std,
                 draws=draws,
                 seed=config.seed,
-                compiled=False,
             )
 
     def share_right(logits: Tensor, images: ImageSet) -> float:
