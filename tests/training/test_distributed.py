@@ -200,5 +200,14 @@ def test_devices_that_end_say_so_in_a_sentence_and_leave_nothing_behind(tmp_path
     assert errors.count("Everything is saved") == 1
     assert "Traceback" not in errors
     assert len(ranks_started) == 4
-    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks_started.values())
+
+    launcher = begun(command, tmp_path / "run")
+    ranks_started |= {rank + 4: pid for rank, pid in workers(launcher).items()}
+    launcher.kill()
+    launcher.communicate(timeout=120)
+    assert len(ranks_started) == 6
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks_started.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert (tmp_path / "run/checkpoint.safetensors").exists()

@@ -6,15 +6,15 @@ a request to stop, what the checkpoint says) goes through a second group, on the
 :class:`World`, so that it is the same code on every kind of device.
 """
 
+import ctypes
 import logging
 import os
 import re
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -27,16 +27,10 @@ from torch import nn
 
 from resperturb.errors import ResperturbError, UsageError
 
-# A process shows that it is alive this often, and is given up after so many signs that did not come. Others notice
-# a loss within a minute, however long a step or an evaluation takes.
-BEAT_SECONDS = 5
-MISSED_BEATS = 6
-# What a process that lost another is given to say so and to end by itself.
-GRACE_SECONDS = 10
-# Waiting for another process is not limited otherwise: the first may measure the accuracy of many images meanwhile.
-LONGEST_WAIT = timedelta(days=7)
-# More than a process can ever beat: the sign of one that has left in good order.
-_LEFT = 1 << 40
+# torchrun ends the others when a process dies. A machine that vanishes is noticed by this limit alone; it is long,
+# since the first process may measure the accuracy of many images while the others wait.
+LONGEST_WAIT = timedelta(hours=6)
+_PR_SET_PDEATHSIG = 1
 
 T = TypeVar("T")
 
@@ -51,7 +45,6 @@ class World:
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
     fabric: Any = None
     group: Any = None
 
@@ -171,18 +164,14 @@ def launched() -> bool:
 
 @contextmanager
 def joined(accelerator: str = "auto", precision: str = "32-true") -> Iterator[World]:
-    """Join the processes that torchrun has started, if it has, and watch over them while the block runs.
-
-    A process that has lost another stops with one sentence.
-    """
+    """Join the processes that torchrun has started, if it has; a process that has lost another says so."""
     if not launched():
         yield ALONE
         return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # save, and end, if torchrun is killed
     try:
-        world, store = _join(accelerator)
-        world = replace(world, fabric=_fabric(accelerator, precision))
-        with _watching(world, store):
-            yield world
+        yield replace(_join(accelerator), fabric=_fabric(accelerator, precision))
     except RuntimeError as error:
         if not _is_loss(error):
             raise
@@ -204,7 +193,7 @@ def _is_loss(error: RuntimeError) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _join(accelerator: str) -> tuple[World, Any]:
+def _join(accelerator: str) -> World:
     """Join the group once per process: torch cannot reliably leave one and join it again."""
     from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
@@ -222,7 +211,7 @@ def _join(accelerator: str) -> tuple[World, Any]:
     backend = "gloo" if kind == "cpu" else "nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
-    return World(rank, size, local_rank, None, group), store
+    return World(rank, size, group=group)
 
 
 @lru_cache(maxsize=1)
@@ -252,56 +241,6 @@ def _device_kind(accelerator: str, processes: int) -> str:
             "fewer, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU."
         )
     return "cuda"
-
-
-@contextmanager
-def _watching(world: World, store: Any) -> Iterator[None]:
-    """End this process if the one that started it has ended, or if another of the training gives no sign of life."""
-    token = world.first(lambda: os.urandom(8).hex())
-    done = threading.Event()
-    store = getattr(store, "clone", lambda: store)()  # a connection of its own, where torch can do that
-    thread = threading.Thread(target=_watch, args=(world, store, token, os.getppid(), done), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-    # Others may still be at it. Not said after a failure, when whoever would hear it may be gone.
-    with suppress(RuntimeError):
-        store.add(f"{token}/{world.rank}", _LEFT)
-
-
-def _watch(world: World, store: Any, token: str, parent: int, done: threading.Event) -> None:
-    beats = {rank: 0 for rank in range(world.size) if rank != world.rank}
-    missed = dict.fromkeys(beats, 0)
-    tick = 0
-    while not done.wait(1):
-        if os.getppid() != parent:
-            # torchrun was killed: save, and end. Those on other machines are told by the next step.
-            return _end("whoever started this training has ended.", world, done, 6 * GRACE_SECONDS)
-        tick += 1
-        if tick % BEAT_SECONDS:
-            continue
-        try:
-            store.add(f"{token}/{world.rank}", 1)
-            for rank, before in beats.items():
-                beats[rank] = store.add(f"{token}/{rank}", 0)
-                # Counted in beats of its own, so that a training that was suspended as a whole can go on.
-                missed[rank] = missed[rank] + 1 if beats[rank] == before < _LEFT else 0
-        except RuntimeError:
-            return _end("the first machine of this training cannot be reached.", world, done, GRACE_SECONDS)
-        if lost := [rank for rank, count in missed.items() if count >= MISSED_BEATS]:
-            return _end(f"rank {', '.join(map(str, lost))} gives no sign of life.", world, done, GRACE_SECONDS)
-    return None
-
-
-def _end(reason: str, world: World, done: threading.Event, grace: int) -> None:
-    if world.local_rank == 0:
-        print(f"Error: {reason} Rerun the same command to resume from what is saved.", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-    if not done.wait(grace):
-        os._exit(1)
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
