@@ -1,6 +1,6 @@
 """resperturb on the training itself: it tosses the coins, trains 17 models, attacks and bounds.
 
-pip install resperturb scikit-learn
+pip install . in the repository
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """resperturb on the saved answers: every attack, and the bound on epsilon.
 
-pip install resperturb
+pip install . in the repository
 """
 
 from shared import Job, finish_audit
