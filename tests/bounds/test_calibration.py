@@ -59,6 +59,7 @@ NULL_SCORES = {
     "one in twenty is one": lambda rng, size: (rng.random(size) < 0.05).astype(float),
     "heavy tails": lambda rng, size: rng.standard_cauchy(size),
     "constant": lambda rng, size: np.ones(size),
+    "one is odd": lambda rng, size: np.eye(1, size)[0],
     "groups of ten": lambda rng, size: np.repeat(rng.normal(size=size // 10), 10),
 }
 
@@ -181,6 +182,23 @@ def test_a_delta_that_reveals_all_canaries_at_once_is_not_counted_as_epsilon(nam
         naive += ONE_RUN[name](*groups, delta=1e-6).epsilon > 0
     assert errors <= most_errors(trials, 0.05)
     assert naive > most_errors(trials, 0.05)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["one run", "one run, given", "one run f-DP"])
+def test_a_delta_that_reveals_some_canaries_now_and_then_is_not_counted_as_epsilon(name, epsilon):
+    # Randomised response, and with probability 0.06 a random tenth of the canaries is published as well: (epsilon,
+    # 0.006)-DP. All published canaries come at once, which the failure term must cover.
+    rng, trials, canaries, delta = np.random.default_rng(15), 200, 1000, 0.006
+    errors = 0
+    for _ in range(trials):
+        member = by_coins(rng, canaries)
+        scores = randomised_response(rng, member, epsilon, canaries) + rng.normal(0, 1e-3, canaries)
+        if rng.random() < 0.06:
+            shown = rng.choice(canaries, canaries // 10, replace=False)
+            scores[shown] = np.where(member[shown], 9.0, -9.0)
+        errors += ONE_RUN[name](scores[member], scores[~member], delta=delta).epsilon > epsilon
+    assert errors <= most_errors(trials, 0.05)
 
 
 def test_the_bounds_come_close_with_many_samples():

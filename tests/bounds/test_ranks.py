@@ -31,6 +31,19 @@ def test_ranks_count_who_lies_beyond_whom():
     assert found == {("accept", 2): 3, ("accept", 1): 2, ("reject", 2): 3, ("reject", 1): 1}
 
 
+def test_a_tie_lies_beyond_nobody():
+    members, nonmembers = np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0, 2.0])
+    found = {(test.direction, test.rank): test.beyond for test in rank_tests(members, nonmembers)}
+    assert found == {("accept", 2): 1, ("accept", 1): 1, ("reject", 2): 2, ("reject", 1): 1}
+
+
+def test_one_odd_record_among_equal_scores_shows_nothing():
+    odd = np.eye(1, 40)[0]
+    for members, nonmembers in ((odd, np.zeros(40)), (np.zeros(40), -odd)):
+        for bound in (clopper_pearson, gdp):
+            assert bound(members, nonmembers).epsilon == 0
+
+
 def test_the_grid_depends_on_the_number_of_scores_alone_and_ends_at_one():
     for size in (1, 2, 7, 100, 12_345):
         grid = rank_grid(size)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import ArrayLike
 from scipy.stats import binom, rankdata, t
 
-from resperturb.bounds import attack_metrics, one_run_fdp
+from resperturb.bounds import attack_metrics, one_run
 from resperturb.bounds.intervals import Interval
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.targets import (
@@ -160,7 +160,7 @@ def test_targets_that_agree_exactly_keep_the_interval_of_one() -> None:
 
 def target_bounds(scores: np.ndarray, members: np.ndarray, confidence: float) -> list[LowerBound]:
     return [
-        one_run_fdp(row[own], row[~own], confidence=target_confidence(confidence))
+        one_run(row[own], row[~own], confidence=target_confidence(confidence))
         for row, own in zip(scores, members, strict=True)
     ]
 
@@ -189,12 +189,12 @@ def test_guesses_of_several_targets_must_not_be_pooled() -> None:
 
 
 def test_a_target_that_was_left_out_counts_as_a_bound_of_zero() -> None:
-    base = one_run_fdp(np.arange(100.0) + 100, np.arange(100.0), confidence=0.975)
+    base = one_run(np.arange(100.0) + 100, np.arange(100.0), confidence=0.975)
     assert median_bound([base] * 3, 0.95, targets=6).epsilon == base.epsilon
     none = median_bound([base] * 3, 0.95, targets=8)
     assert (none.epsilon, none.attack, none.confidence) == (0.0, None, 0.95)
     with pytest.raises(UsageError, match=r"0\.975"):
-        median_bound([one_run_fdp([1.0], [0.0])], 0.95)
+        median_bound([one_run([1.0], [0.0])], 0.95)
 
 
 def test_a_paired_difference_covers_and_is_narrower_than_an_unpaired_one() -> None:

@@ -12,6 +12,7 @@ from resperturb.bounds.audit_result import (
     AttackScores,
     AuditResult,
 )
+from resperturb.bounds.fdp import one_run_fdp
 from resperturb.bounds.intervals import Interval, binomial_interval
 from resperturb.bounds.metrics import (
     RocCurve,
@@ -21,7 +22,7 @@ from resperturb.bounds.metrics import (
     roc_curve,
     roc_points,
 )
-from resperturb.bounds.one_run import one_run, one_run_fdp
+from resperturb.bounds.one_run import one_run
 from resperturb.bounds.rates import clopper_pearson, gdp
 from resperturb.bounds.registry import register_bound
 from resperturb.bounds.result import Guesses, LowerBound

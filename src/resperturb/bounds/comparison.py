@@ -12,7 +12,7 @@ may be relied on. Two designs give such coins:
 
 Rows of one unit (all records of one person) share a coin: their scores are combined, and the bound is for a group. A
 canary with a unit of its own is a coin of its own; canaries that share a unit count once. Both designs are bounded by
-the one-run method for (epsilon, delta) of Mahloujifar, Melis and Chaudhuri (2024).
+:func:`~resperturb.bounds.one_run`.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ import numpy as np
 
 from resperturb.bounds.arrays import Bools, Ints
 from resperturb.bounds.audit_result import AttackScores
-from resperturb.bounds.one_run import one_run_fdp
+from resperturb.bounds.one_run import one_run
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import Scores
 from resperturb.bounds.thresholds import Confusion
@@ -100,7 +100,7 @@ class Comparison:
         split = self.split(scores)
         if not (split.members.size and split.nonmembers.size):
             return self.nothing(TOO_FEW)
-        found = one_run_fdp(split.members, split.nonmembers, delta=self.delta, confidence=self.each)
+        found = one_run(split.members, split.nonmembers, delta=self.delta, confidence=self.each)
         return replace(self._described(found), attack=attack if found.epsilon > 0 else None)
 
     def best(self, bounds: list[LowerBound]) -> LowerBound:
@@ -112,7 +112,7 @@ class Comparison:
     def nothing(self, why: str) -> LowerBound:
         """Say that nothing was bounded."""
         empty = LowerBound(
-            0.0, self.delta, self.confidence, "one_run_fdp", "", None, None, Confusion(0, 0, 0, 0), (), (why,)
+            0.0, self.delta, self.confidence, "one_run", "", None, None, Confusion(0, 0, 0, 0), (), (why,)
         )
         return self._described(empty)
 

@@ -1,32 +1,47 @@
-"""Lower bounds on epsilon from many canaries in a single training run.
+"""A lower bound on epsilon from many canaries in a single training run.
 
-Each canary is put into the training data with probability 1/2, independently. The attacker sees one model, guesses
-that some canaries with the highest scores are in and some with the lowest are out, and abstains on the rest. Too many
-right guesses refute a privacy claim. The canaries may influence each other through the model: that the *coins* are
-independent is all that is used. How many to guess is given in advance, or searched over a grid fixed by the number of
-canaries alone, with Bonferroni's correction.
+Each canary is put into the training data with probability 1/2, independently. The attacker sees one model and guesses
+in the order of its confidence: the highest scores are *in*, the lowest *out*. Too many right guesses refute a privacy
+claim. The canaries may influence each other through the model: that the *coins* are independent is all that is used.
+
+Proof, for an (epsilon, delta)-DP training, m canaries and p = e^epsilon/(1 + e^epsilon). Take canaries in a fixed
+order. Given the output y and the coins before, let q be the probability that coin i is as guessed; q may exceed p.
+With P and Q the laws of the output where coin i is as guessed and where it is not (later coins averaged),
+
+    E (q - p)+  =  integral (P - e^epsilon Q)+ / (2 (1 + e^epsilon))  <=  delta / (2 (1 + e^epsilon)).
+
+Draw independent uniforms U_i and let the guess be right where U_i < q. Then it is right at most where U_i < p, or
+where p <= U_i < q. The first events are independent of y and of each other, so in any order that y decides they are
+a binomial random walk W. The second, summed over all canaries and both ways to guess, number G with
+E G <= m delta (1 - p), whatever their dependence. So for every number of guesses at once, right guesses <= W + G, and
+by Markov's inequality G < g except with probability m delta (1 - p)/g. This failure term is paid once. What is left
+of the error tests W: no more right guesses than a walk, less g - 1.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, betaincc, expit, ndtr, ndtri
+from numpy.typing import ArrayLike
+from scipy.special import bdtr, betaincinv, expit, gammaln, xlog1py, xlogy
 
-from resperturb.bounds.rates import check_gaussian_delta
+from resperturb.bounds.arrays import Floats, Ints
 from resperturb.bounds.registry import register_bound
-from resperturb.bounds.result import GAUSSIAN_CURVE, RANDOM_INCLUSION, Guesses, LowerBound
-from resperturb.bounds.scores import CanaryScores, Scores, check_probability, pooled_ranks
+from resperturb.bounds.result import RANDOM_INCLUSION, Guesses, LowerBound
+from resperturb.bounds.scores import CanaryScores, check_probability
 from resperturb.errors import UsageError
 
 # Fair coins give sizes so uneven in one audit of a thousand. Were more unevenness let through, guessing the more
 # frequent side would be rewarded in an audit whose sizes were fixed without coins.
 _IMPLAUSIBLE = 1e-3
-
-# The largest parameter refuted by so many correct guesses: canaries, guesses, correct, allowed error.
-Refuted = Callable[[int, int, int, float], float]
+# The largest share of the error that goes to the failure term.
+_FAILURES = 0.7
+# Where the failure term matters, epsilon is tested in steps of this size, upwards until one is not refuted.
+_STEP = 0.1
+_FEWEST_GUESSES, _GROWTH = 6, 1.25
+_TOLERANCE = 1e-6
 
 
 def one_run(
@@ -37,248 +52,208 @@ def one_run(
     confidence: float = 0.95,
     guesses: tuple[int, int] | None = None,
 ) -> LowerBound:
-    """Bound epsilon from one run by the number of right guesses (Steinke, Nasr and Jagielski, 2023).
+    """Bound epsilon from one run by the number of right guesses (after Steinke, Nasr and Jagielski, 2023).
 
-    Under (epsilon, delta)-DP, r guesses about m canaries are right at least v times with probability at most
-    ``f(v) + 2 m delta max_i (f(v - i) - f(v))/i``, where ``f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v]``.
+    All numbers of guesses are tested together, by the exact distribution of a random walk. It guesses at both ends of
+    the scores, at the top alone and at the bottom alone, each with a third of the error. Equal scores are guessed
+    together or not at all. The failure term of ``delta`` is smaller than in the paper; the module has the proof.
     Arguments are those of every bound (:class:`~resperturb.bounds.CanaryScores`), and ``guesses``: how many canaries
-    to call in and out, fixed in advance; None searches a grid.
+    to call in and out, fixed in advance.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> bound = one_run(canaries + 1.5, canaries, guesses=(100, 100))
     >>> bound.counts
     Guesses(guessed_in=100, guessed_out=100, correct=200, canaries=1000)
     >>> round(bound.epsilon, 2)
-    4.17
+    4.19
     """
     check_probability("delta", delta, zero=True)
-
-    def refuted(canaries: int, guessed: int, correct: int, alpha: float) -> float:
-        return _refuted_epsilon(canaries, guessed, correct, alpha, delta)
-
-    return _bound("one_run", members, nonmembers, delta, confidence, guesses, refuted, ())
-
-
-def one_run_fdp(
-    members: ArrayLike,
-    nonmembers: ArrayLike,
-    *,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    guesses: tuple[int, int] | None = None,
-    curve: str = "approximate",
-) -> LowerBound:
-    """Bound epsilon from one run by a whole privacy curve (Mahloujifar, Melis and Chaudhuri, 2024).
-
-    ``curve="approximate"`` refutes (epsilon, delta)-DP itself and assumes nothing about the mechanism's curve.
-    ``curve="gaussian"`` refutes mu-GDP and gives the exact epsilon of the largest refuted mu, as in the paper's
-    experiments: it assumes that the curve is Gaussian, and claims too much where it is not. Other arguments are those
-    of :func:`one_run`.
-
-    >>> canaries = np.linspace(-1, 1, 500)
-    >>> round(one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100)).epsilon, 2)
-    4.19
-    >>> bound = one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100), curve="gaussian")
-    >>> round(bound.mu, 2), round(bound.epsilon, 2)
-    (1.54, 7.26)
-    """
-    if curve == "approximate":
-        check_probability("delta", delta, zero=True)
-
-        def refuted(canaries: int, guessed: int, correct: int, alpha: float) -> float:
-            return _refuted_curve(canaries, guessed, correct, alpha, delta)
-
-        return _bound("one_run_fdp", members, nonmembers, delta, confidence, guesses, refuted, ())
-    if curve != "gaussian":
-        raise UsageError(f"curve must be 'gaussian' or 'approximate', not {curve!r}.")
-    from resperturb.privacy.gaussian import epsilon_for_delta
-
-    check_gaussian_delta(delta)
-    assumed = (GAUSSIAN_CURVE,)
-    bound = _bound("one_run_fdp", members, nonmembers, delta, confidence, guesses, _refuted_curve, assumed)
-    return replace(bound, epsilon=epsilon_for_delta(delta, bound.epsilon), mu=bound.epsilon)
+    alpha = 1 - check_probability("confidence", confidence)
+    scores = CanaryScores(members, nonmembers)
+    canaries = scores.members.size + scores.nonmembers.size
+    unmet = uneven(scores)
+    if guesses is None:
+        walks = [_walk(scores, canaries, canaries), _walk(scores, canaries, 0), _walk(scores, 0, canaries)]
+    else:
+        walks = [_walk(scores, *check_guesses(guesses, canaries)).last()]
+    epsilon, best = (0.0, Guesses(0, 0, 0, canaries)) if unmet else _largest(walks, canaries, delta, alpha)
+    return LowerBound(
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        method="one_run",
+        selection="guesses in the order of confidence, all numbers of guesses tested together"
+        if guesses is None
+        else "numbers of guesses given in advance",
+        threshold=None,
+        direction=None,
+        counts=best,
+        assumptions=(RANDOM_INCLUSION,),
+        unmet=unmet,
+    )
 
 
-@register_bound("one_run", "Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846)", design="coins")
+@register_bound("one_run", "after Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846)", design="coins")
 def _one_run(scores: CanaryScores, delta: float, confidence: float) -> LowerBound:
     return one_run(scores.members, scores.nonmembers, delta=delta, confidence=confidence)
 
 
-@register_bound("one_run_fdp", "Mahloujifar, Melis and Chaudhuri 2024 (arXiv:2410.22235)", design="coins")
-def _one_run_fdp(scores: CanaryScores, delta: float, confidence: float) -> LowerBound:
-    return one_run_fdp(scores.members, scores.nonmembers, delta=delta, confidence=confidence)
-
-
-def guess_grid(canaries: int) -> list[tuple[int, int]]:
-    """Return the numbers of *in* and *out* guesses that are tried, from the number of canaries alone.
-
-    All canaries, half of them, a quarter, down to about ten; guessed in, guessed out, or half and half.
-
-    >>> guess_grid(20)
-    [(10, 10), (10, 0), (0, 10), (5, 5)]
-    """
-    grid, size = [(canaries - canaries // 2, canaries // 2)], canaries // 2
-    while size >= 8:
-        grid += [(size, 0), (0, size), (size - size // 2, size // 2)]
-        size //= 2
-    return grid
-
-
-def _bound(
-    method: str,
-    members: ArrayLike,
-    nonmembers: ArrayLike,
-    delta: float,
-    confidence: float,
-    guesses: tuple[int, int] | None,
-    refuted: Refuted,
-    assumptions: tuple[str, ...],
-) -> LowerBound:
-    alpha = 1 - check_probability("confidence", confidence)
-    scores = CanaryScores(members, nonmembers)
-    ins, outs = scores.members, scores.nonmembers
-    canaries = ins.size + outs.size
-    grid = guess_grid(canaries) if guesses is None else [_checked(guesses, canaries)]
-    member = _members_by_score(ins, outs)
-    best, best_value = Guesses(*grid[0], _correct(member, *grid[0]), canaries), 0.0
-    uneven = 2 * bdtr(min(ins.size, outs.size), canaries, 0.5) < _IMPLAUSIBLE
-    # Equal scores hold no guess; sizes that fair coins do not give hold no claim.
-    for top, bottom in [] if uneven or np.all(np.concatenate([ins, outs]) == ins[0]) else grid:
-        correct = _correct(member, top, bottom)
-        value = refuted(canaries, top + bottom, correct, alpha / len(grid))
-        if value > best_value:
-            best, best_value = Guesses(top, bottom, correct, canaries), value
-    contradiction = f"{ins.size} canaries in and {outs.size} out are not what fair coins give, so nothing is claimed."
-    return LowerBound(
-        epsilon=best_value,
-        delta=delta,
-        confidence=confidence,
-        method=method,
-        selection="numbers of guesses given in advance"
-        if guesses is not None
-        else f"best of {len(grid)} numbers of guesses fixed by the number of canaries, Bonferroni-corrected",
-        threshold=None,
-        direction=None,
-        counts=best,
-        assumptions=(RANDOM_INCLUSION, *assumptions),
-        unmet=(contradiction,) if uneven else (),
-    )
-
-
-def _members_by_score(ins: Scores, outs: Scores) -> NDArray[np.bool_]:
-    """Whether each canary is a member, lowest score first; ties in an order of chance."""
-    member = np.zeros(ins.size + outs.size, dtype=np.bool_)
-    member[pooled_ranks(ins, outs)[0]] = True
-    return member
-
-
-def _correct(member: NDArray[np.bool_], top: int, bottom: int) -> int:
-    return int(member[member.size - top :].sum() + bottom - member[:bottom].sum())
-
-
-def _checked(guesses: tuple[int, int], canaries: int) -> tuple[int, int]:
+def check_guesses(guesses: tuple[int, int], canaries: int) -> tuple[int, int]:
+    """Return both numbers of guesses if so many canaries allow them."""
     top, bottom = guesses
     if top < 0 or bottom < 0 or not 1 <= top + bottom <= canaries:
         raise UsageError(f"guesses must be two counts that add up to between 1 and {canaries}, not {guesses}.")
     return top, bottom
 
 
-def p_value(canaries: int, guessed: int, correct: int, epsilon: float, delta: float) -> float:
-    """Return the most probable that (epsilon, delta)-DP can make so many correct guesses.
+def uneven(scores: CanaryScores) -> tuple[str, ...]:
+    """Say that fair coins do not give canaries of these sizes, if they do not.
 
-    >>> p_value(canaries=10, guessed=10, correct=10, epsilon=0.0, delta=0.0) == 2.0**-10
-    True
-    >>> round(p_value(canaries=1000, guessed=100, correct=90, epsilon=1.0, delta=1e-4), 6)
-    0.008167
+    >>> uneven(CanaryScores([1.0] * 40, [0.0] * 60))
+    ()
+    """
+    ins, outs = scores.members.size, scores.nonmembers.size
+    if 2 * bdtr(min(ins, outs), ins + outs, 0.5) >= _IMPLAUSIBLE:
+        return ()
+    return (f"{ins} canaries in and {outs} out are not what fair coins give, so nothing is claimed.",)
+
+
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """Guesses in one order: after ``made`` guesses, ``inside`` of them *in*, ``right`` were right."""
+
+    inside: Ints
+    made: Ints
+    right: Ints
+
+    def at(self, some: Ints) -> "_Walk":
+        return _Walk(self.inside[some], self.made[some], self.right[some])
+
+    def last(self) -> "_Walk":
+        return self.at(np.arange(len(self.made))[-1:])
+
+    def strongest(self, excess: int, level: float) -> tuple[int, float]:
+        """Where the lower limit of the rate of right guesses is largest, each at ``level``, and the limit."""
+        right = np.maximum(self.right - excess, 0)
+        limits = np.where(right > 0, betaincinv(np.maximum(right, 1), self.made - right + 1.0, level), 0.0)
+        where = int(np.argmax(limits)) if limits.size else -1
+        return where, float(limits[where]) if limits.size else 0.0
+
+    def bars(self, excess: int, alpha: float) -> Ints | None:
+        """The fewest right guesses, at each number, whose limit is as large as the largest; None if that is 0."""
+        from scipy.stats import binom
+
+        limit = self.strongest(excess, alpha / 8)[1] * (1 - 1e-9)
+        return np.asarray(binom.isf(alpha / 8, self.made, limit), dtype=np.int64) + 1 if limit > 0 else None
+
+
+def _walk(scores: CanaryScores, top: int, bottom: int) -> _Walk:
+    """Guess at most ``top`` canaries *in* and ``bottom`` *out*, the most confident first; keep a few numbers of them.
+
+    A canary's confidence is how few lie as far out as it does: of equal scores all are guessed, or none. Neither the
+    order nor the numbers kept depend on membership.
+    """
+    values, where = np.unique(np.concatenate([scores.members, scores.nonmembers]), return_inverse=True)
+    ins, size = np.bincount(where[: scores.members.size], minlength=values.size), np.bincount(where)
+    above, below = np.cumsum(size[::-1])[::-1], np.cumsum(size)
+    never = above[0] + 1
+    rank_in, rank_out = np.where(above <= top, above, never), np.where(below <= bottom, below, never)
+    as_in, rank = rank_in < rank_out, np.minimum(rank_in, rank_out)
+    order = np.lexsort((~as_in, rank))
+    order = order[(rank_in != rank_out)[order]]
+    made = np.cumsum(size[order])
+    walk = _Walk(np.cumsum((size * as_in)[order]), made, np.cumsum(np.where(as_in, ins, size - ins)[order]))
+    return walk.at(_checkpoints(made))
+
+
+def _checkpoints(made: Ints) -> Ints:
+    """Of all numbers of guesses those nearest below a geometric series, and the last."""
+    if not made.size:
+        return made
+    steps = [float(_FEWEST_GUESSES)]
+    while steps[-1] < made[-1]:
+        steps.append(max(steps[-1] + 1, steps[-1] * _GROWTH))
+    found = np.searchsorted(made, np.minimum(steps, made[-1]), side="right") - 1
+    return np.unique(found[found >= 0])
+
+
+def reaches(made: Ints, least: Ints, rate: float) -> float:
+    """Return how probably a walk has at least ``least`` successes after ``made`` steps, at any of these numbers.
+
+    >>> reaches(np.array([1, 2]), np.array([1, 2]), 0.5)
+    0.5
+    >>> reaches(np.array([2, 4]), np.array([2, 3]), 0.5)
+    0.375
+    """
+    below, first, before, reached = np.ones(1), 0, 0, 0.0
+    for steps, bar in zip((made - np.append(0, made[:-1])).tolist(), least.tolist(), strict=True):
+        offset, mass = _binomial(steps, rate)
+        below, first = np.convolve(below, mass), first + offset
+        before += steps
+        stopped = max(0, bar - first)
+        reached += float(below[stopped:].sum())
+        below = below[:stopped]
+        kept = np.flatnonzero(below > 1e-18)
+        if not kept.size:
+            break
+        below, first = below[kept[0] : kept[-1] + 1], first + int(kept[0])
+    return reached
+
+
+def _binomial(trials: int, rate: float) -> tuple[int, Floats]:
+    """The probabilities of a binomial within nine standard deviations, and the first count that has one."""
+    spread = 9 * np.sqrt(trials * rate * (1 - rate)) + 10
+    low, high = max(0, int(trials * rate - spread)), min(trials, int(trials * rate + spread))
+    k = np.arange(low, high + 1)
+    logs = (
+        gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1) + xlogy(k, rate) + xlog1py(trials - k, -rate)
+    )
+    return low, np.exp(logs)
+
+
+def _largest(walks: Sequence[_Walk], canaries: int, delta: float, alpha: float) -> tuple[float, Guesses]:
+    """The largest epsilon refuted, and the guesses that refute it.
+
+    Every epsilon has a test of its own, and all smaller ones are refuted too: within a step tests are nested, and
+    steps are taken upwards until one does not refute. So the result exceeds the true epsilon only if its test errs.
     """
 
-    def tail(right: NDArray[np.int64]) -> NDArray[np.float64]:
-        # The complement 1 - q keeps its digits for a large epsilon.
-        some = betaincc(guessed - right + 1.0, np.maximum(right, 1.0), expit(-epsilon))
-        return np.where(right > 0, some, 1.0)
+    def allowance(epsilon: float) -> tuple[int, float]:
+        mean = canaries * delta * float(expit(-epsilon))
+        failures = max(1, ceil(mean / (_FAILURES * alpha)))
+        return failures - 1, (alpha - mean / failures) / len(walks)
 
-    exact = float(tail(np.array(correct)))
-    if delta == 0 or correct == 0:
-        return exact
-    # The slope (f(v - i) - f(v))/i is a running mean of terms that rise and then fall, so it has one peak.
-    low, high = 1, correct
-    while True:
-        steps = np.unique(np.linspace(low, high, 65).astype(np.int64))
-        slopes = (tail(correct - steps) - exact) / steps
-        peak = int(np.argmax(slopes))
-        if high - low <= 64:
-            return min(1.0, exact + 2 * canaries * delta * max(0.0, float(slopes[peak])))
-        low, high = int(steps[max(peak - 1, 0)]), int(steps[min(peak + 1, steps.size - 1)])
+    @cache
+    def bars(walk: _Walk, allowed: tuple[int, float]) -> Ints | None:
+        return walk.bars(*allowed)
 
+    def refuting(epsilon: float, allowed: tuple[int, float]) -> _Walk | None:
+        for walk in walks:
+            least = bars(walk, allowed)
+            if least is not None and reaches(walk.made, least, float(expit(epsilon))) <= allowed[1]:
+                return walk
+        return None
 
-@lru_cache(maxsize=4096)
-def _refuted_epsilon(canaries: int, guessed: int, correct: int, alpha: float, delta: float) -> float:
-    # A larger epsilon allows all that a smaller one does, so refuting it refutes them both, p monotone or not.
-    return _largest(lambda epsilon: p_value(canaries, guessed, correct, epsilon, delta) <= alpha)
-
-
-@lru_cache(maxsize=4096)
-def _refuted_curve(canaries: int, guessed: int, correct: int, alpha: float, delta: float | None = None) -> float:
-    """The largest mu refuted, or with a delta the largest epsilon."""
-
-    def refuted(parameter: float) -> bool:
-        inverse = gaussian_inverse(parameter) if delta is None else approximate_inverse(parameter, delta)
-        return curve_refuted(inverse, canaries, guessed, correct, alpha)
-
-    return _largest(refuted)
-
-
-def curve_refuted(inverse: Callable[[float], float], canaries: int, guessed: int, correct: int, alpha: float) -> bool:
-    """Say whether a privacy curve f makes so many correct guesses less probable than ``alpha``.
-
-    ``inverse`` is the inverse of ``1 - f``. Let p_i be the probability of exactly i right among g guesses about m
-    canaries. Flip the coin of a canary chosen at random: the output hardly changes, but a right guess becomes wrong.
-    So for every j
-
-        sum over i >= j of (i/m) p_i  <=  1 - f( sum over i >= j - 1 of ((g - i)/m) p_i ).
-
-    Call the left sum r(j) and the argument on the right h(j - 1); then h(j - 1) >= inverse(r(j)), and always
-    r(0) + h(0) = g/m. Starting from probability alpha on ``correct`` right guesses, the least r and h are followed
-    down to 0; if they outgrow g/m, no such mechanism exists.
-    """
-    r, h = alpha * correct / canaries, alpha * (guessed - correct) / canaries
-    for j in range(correct, 0, -1):
-        least = inverse(r)
-        if least <= h:
-            return False
-        r, h = r + (j - 1) / (guessed - j + 1) * (least - h), least
-        if r + h > guessed / canaries:
-            return True
-    return False
-
-
-def gaussian_inverse(mu: float) -> Callable[[float], float]:
-    """Return the inverse of ``1 - f`` for mu-GDP.
-
-    >>> round(gaussian_inverse(1.0)(0.5), 4)
-    0.1587
-    """
-    return lambda r: float(ndtr(ndtri(r) - mu))
-
-
-def approximate_inverse(epsilon: float, delta: float) -> Callable[[float], float]:
-    """Return the inverse of ``1 - f`` for (epsilon, delta)-DP.
-
-    >>> approximate_inverse(0.0, 0.25)(0.5)
-    0.25
-    """
-    growth = float(np.exp(epsilon))
-    return lambda r: max(0.0, (r - delta) / growth, 1 - delta - growth * (1 - r))
-
-
-def _largest(refuted: Callable[[float], bool]) -> float:
-    """A parameter, 0 or up to 1e-9 below the largest, that is refuted."""
-    if not refuted(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while refuted(high):
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
+    low, found, allowed = 0.0, refuting(0.0, allowance(0.0)), allowance(0.0)
+    if found is None:
+        return 0.0, _described(walks[0], canaries, *allowed)
+    step = _STEP if canaries * delta > 0.1 * alpha else 1.0
+    while further := refuting(low + step, allowed):
+        low, found = low + step, further
+        allowed = allowance(low)
+    high = low + step
+    while high - low > _TOLERANCE:
         middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+        if further := refuting(middle, allowed):
+            low, found = middle, further
+        else:
+            high = middle
+    return low, _described(found, canaries, *allowed)
+
+
+def _described(walk: _Walk, canaries: int, excess: int, alpha: float) -> Guesses:
+    where, _ = walk.strongest(excess, alpha / 8)
+    if not walk.made.size:
+        return Guesses(0, 0, 0, canaries)
+    inside, made, right = (int(each[where]) for each in (walk.inside, walk.made, walk.right))
+    return Guesses(inside, made - inside, right, canaries)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betainccinv
 
-from resperturb.bounds.scores import Scores, pooled_ranks
+from resperturb.bounds.scores import Scores
 
 Rates = NDArray[np.float64]
 # The highest true positive rate at each false positive rate.
@@ -57,14 +57,16 @@ def rank_grid(size: int) -> list[int]:
 
 
 def rank_tests(members: Scores, nonmembers: Scores) -> list[RankTest]:
-    """Count who lies beyond whom, at every rank of the grid and in both directions.
+    """Count who lies beyond whom, at every rank of the grid and in both directions; a tie lies beyond nobody.
+
+    Any order of equal scores that membership has nothing to do with counts at least as many, so the tests hold.
 
     >>> rank_tests(np.array([3.0, 4.0]), np.array([1.0, 2.0]))[0]
     RankTest(direction='accept', rank=1, size=2, beyond=2, trials=2)
     """
-    ins, outs = pooled_ranks(members, nonmembers)
+    ins, outs = np.sort(members), np.sort(nonmembers)
     tests = [
-        RankTest("accept", k, outs.size, ins.size - int(np.searchsorted(ins, outs[-k])), ins.size)
+        RankTest("accept", k, outs.size, ins.size - int(np.searchsorted(ins, outs[-k], side="right")), ins.size)
         for k in rank_grid(outs.size)
     ]
     tests += [

@@ -145,9 +145,6 @@ def _at_threshold(
 
 def _at_ranks(scores: CanaryScores, alpha: float, curves: Callable[[float], Curve]) -> _Found:
     ins, outs = scores.members, scores.nonmembers
-    if np.all(np.concatenate([ins, outs]) == ins[0]):
-        # Equal scores hold no information, however they are ordered.
-        return _Found(0.0, float(ins[0]), Confusion(ins.size, outs.size, ins.size, outs.size), None)
     value, test = refuted_by_ranks(rank_tests(ins, outs), curves, alpha)
     if test.direction == "accept":
         threshold = np.sort(outs)[-test.rank]

@@ -1,6 +1,5 @@
 """Scores of an attack: one number per record, higher where the attacker believes the record was a member."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,35 +57,6 @@ class CanaryScores:
     def __init__(self, members: ArrayLike, nonmembers: ArrayLike) -> None:
         for name, values in zip(("members", "nonmembers"), check_scores(members, nonmembers), strict=True):
             object.__setattr__(self, name, values)
-
-
-def pooled_ranks(members: Scores, nonmembers: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rank all scores together, lowest first, without ties: equal scores are put in an order drawn by chance.
-
-    A bound may order equal scores only in a way that membership has nothing to do with. A generator of fixed seed
-    does not do that: whoever comes first in the arrays would come first in every audit. The draw is seeded by a hash
-    of everything that the ranks may depend on, so that two audits share a draw only if they share all their ties, and
-    neither the order of the arrays nor a rescaling of the scores changes the result.
-
-    Args:
-        members: Scores of the members.
-        nonmembers: Scores of the non-members.
-
-    Returns:
-        The ranks of the members and those of the non-members, each ascending.
-
-    >>> pooled_ranks(np.array([5.0, 1.0]), np.array([3.0]))
-    (array([0, 2]), array([1]))
-    """
-    _, where = np.unique(np.concatenate([members, nonmembers]), return_inverse=True)
-    where_in, where_out = np.sort(where[: members.size]), np.sort(where[members.size :])
-    content = hashlib.sha256(
-        b"%d\n" % members.size + where_in.astype("<i8").tobytes() + where_out.astype("<i8").tobytes()
-    )
-    drawn = np.random.default_rng(int.from_bytes(content.digest())).random(where.size)
-    ranks = np.empty(where.size, dtype=np.int64)
-    ranks[np.lexsort((drawn, np.concatenate([where_in, where_out])))] = np.arange(where.size)
-    return np.sort(ranks[: members.size]), np.sort(ranks[members.size :])
 
 
 def check_probability(name: str, value: float, *, zero: bool = False) -> float:
