@@ -135,6 +135,7 @@ class Row:
     audit_why: str | None = None
     thresholds: tuple[Threshold, ...] = ()
     roc: Roc | None = None
+    attack_units: str = "relu"
     attack_learning_rates: tuple[float, ...] = ()
     proven: ProvenEpsilon | None = None
     trained: dict[str, float] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resperturb.audits import shadow_config
+from resperturb.audits.shadow_network import UNITS
 from resperturb.data import DATA_VARIABLE, SAMPLE, SHORT_FORMS
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training import DataConfig, Run, TrainConfig, load_inputs
@@ -193,6 +194,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -
         audit_why=None if audit_why is None else _elsewhere(audit_why, library),
         thresholds=() if attack is None else attack.thresholds,
         roc=found[0].roc if found else None,
+        attack_units=UNITS if attack is None else attack.attack_units,
         attack_learning_rates=tuple(
             sorted({attack.attack_learning_rate for one in found for attack in one.attacks.values()})
         ),
