@@ -27,8 +27,8 @@ class Registry(Generic[T]):
     Args:
         kind: What they are, for error messages: ``"training method"``.
         group: The entry point group through which other packages add theirs: ``"resperturb.methods"``.
-        package: The package whose modules register the built-in ones; None if each room of this package that has any
-            has a module of the group's name for them, such as ``training/folders.py`` for ``"resperturb.folders"``.
+        package: The package whose modules register the built-in ones. Other rooms of this package register theirs in
+            a module of the group's name, such as ``training/folders.py`` for ``"resperturb.folders"``.
 
     >>> shapes = Registry[type]("shape", group="resperturb.doctest")
     >>> @shapes.register("circle")
@@ -109,11 +109,10 @@ class Registry(Generic[T]):
                 package = importlib.import_module(self.package)
                 for module in pkgutil.iter_modules(package.__path__):
                     importlib.import_module(f"{self.package}.{module.name}")
-            else:
-                file = f"{self.group.rpartition('.')[2]}.py"
-                for path in sorted(Path(__file__).parent.glob(f"*/{file}")):
-                    module_name = f"resperturb.{path.parent.name}.{path.stem}"
-                    self._try(module_name, partial(importlib.import_module, module_name))
+            file = f"{self.group.rpartition('.')[2]}.py"
+            for path in sorted(Path(__file__).parent.glob(f"*/{file}")):
+                module_name = f"resperturb.{path.parent.name}.{path.stem}"
+                self._try(module_name, partial(importlib.import_module, module_name))
             for entry in entry_points(group=self.group):
                 self._try(entry.value, entry.load)
 

@@ -92,10 +92,10 @@ def test_a_network_of_ones_own_that_is_made_for_other_classes_gets_a_new_head(ow
 
 def test_the_name_of_ones_own_network_changes_with_its_source(own: Path) -> None:
     name = parse_name("own_nets_for_test:make")
-    before = source_of(name).fingerprint(name)
+    before = source_of(name).fingerprint(name, {})
     file = own / "own_nets_for_test.py"
     file.write_text(file.read_text() + "# changed\n")
-    assert source_of(name).fingerprint(name) != before
+    assert source_of(name).fingerprint(name, {}) != before
 
 
 def test_a_folder_of_transformers_is_built_again(tmp_path: Path) -> None:

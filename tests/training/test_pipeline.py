@@ -302,7 +302,7 @@ def test_the_command_refuses_with_a_reason(tmp_path: Path, flags: list[str], mes
 
 def test_help_is_in_groups() -> None:
     shown = CliRunner().invoke(app, ["train", "--help"]).stdout
-    for panel in ("Data", "Network", "Residual perturbation", "Method: DP-SGD", "Training", "Run"):
+    for panel in ("Data", "Network", "Residual perturbation", "Method: DP head, DP-SGD", "Training", "Run"):
         assert f"─ {panel} ─" in shown
 
 

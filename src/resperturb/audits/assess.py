@@ -330,7 +330,7 @@ def _tested(guarantee: Guarantee, design: Comparison) -> Guarantee:
     """What is proven for the neighbours and the unit that the lower bound is about."""
     if guarantee.claimed_epsilon == float("inf"):
         return guarantee
-    if design.unit == "group":
+    if design.unit == "group" and guarantee.details.get("unit", RECORD) == RECORD:
         return nothing_proven(
             "The guarantee is for one record, and this audit bounds what a group of records tells.", design.delta
         )

@@ -93,7 +93,7 @@ def audit_run(
         queries=queries,
         settings=settings,
         model=_model(target, attacked),
-        guarantee=target.guarantee(settings.delta),
+        guarantee=attacked.guarantee(settings.delta),
         more=learned,
         caveats=caveats,
         digests=target.digests,

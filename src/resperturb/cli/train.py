@@ -33,7 +33,8 @@ Example: `resperturb train --data ./patches --gamma 0.5 --out runs/noisy`
 
 Any network: `resperturb train --data ./patches --model timm:resnet26d --image-size 224 --out runs/timm`
 
-With a formal guarantee: `resperturb train --data ./patches --method dpsgd --target-epsilon 3 --out runs/dp`
+With a formal guarantee, per patient: `resperturb train --data ./xrays --method dp-head --features scattering
+--group-column patient --target-epsilon 3 --out runs/dp`
 
 From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options override it.
 
@@ -46,7 +47,7 @@ DATA, NETWORK, NOISE, METHOD, TRAINING, RUN = (
     "Data",
     "Network",
     "Residual perturbation",
-    "Method: DP-SGD",
+    "Method: DP head, DP-SGD",
     "Training",
     "Run",
 )
@@ -125,6 +126,7 @@ def _settings() -> Iterator[Setting]:
             yield Setting(f"data.{name}", field.annotation, DATA, field.description)
     names = Literal[tuple(NORMALIZATIONS)]  # type: ignore[valid-type]
     yield Setting("normalization", names, DATA, "Constants that pixels are normalised by.")
+    yield Setting("features", str, NETWORK, "Frozen features: scattering, efficientnet-lite0, timm:NAME, file:PATH.")
     for name, field in TrainConfig.model_fields.items():
         if field.description:
             panel = NETWORK if name in OF_THE_NETWORK else NOISE if name == "seeded_noise" else TRAINING
@@ -137,7 +139,8 @@ def _settings() -> Iterator[Setting]:
         yield Setting(f"perturbation.{name}", kind, NOISE, _documented(STRATEGIES[of], name))
     yield Setting("method.name", str, METHOD, f"How to train: {', '.join(methods)}; sgd unless given.")
     for name, field in {name: field for of in methods for name, field in methods[of].model_fields.items()}.items():
-        yield Setting(f"method.{name}", field.annotation, METHOD, field.description or f"{name} of a method.")
+        if field.description:
+            yield Setting(f"method.{name}", field.annotation, METHOD, field.description)
 
 
 def _parameters(strategy: type) -> list[str]:
@@ -168,7 +171,7 @@ def training_method(values: dict[str, Any]) -> dict[str, Any]:
     from resperturb.training.method import methods
 
     name = values.get("name", "sgd")
-    _refuse_foreign(values, methods[name].model_fields, f"the training method {name!r}; add --method dpsgd.")
+    _refuse_foreign(values, methods[name].model_fields, f"the training method {name!r}; name its own by --method.")
     return {**values, "name": name}
 
 
@@ -367,7 +370,8 @@ def _show_guarantee(console: Any, guarantee: "Guarantee") -> None:
         return
     console.print(
         f"{guarantee.setting} Epsilon {guarantee.epsilon:.3g} at delta {guarantee.delta:g}. "
-        f"{guarantee.meaning.capitalize()}"
+        f"{guarantee.meaning.capitalize()} The largest possible attack AUC is {guarantee.max_auc:.3f}. It protects "
+        f"{guarantee.protects}"
     )
     for assumption in guarantee.assumptions:
         if assumption.status == "assumed":

@@ -19,7 +19,7 @@ from resperturb.heads.gradient import Descent
 from resperturb.heads.one_shot import OneShot
 from resperturb.heads.release import OnRelease, noise_of
 from resperturb.heads.rows import rows_of, unit_rows
-from resperturb.privacy.dp_head import MOST_NUMBERS, HeadGuarantee, head_guarantee, head_mu, too_few
+from resperturb.privacy.dp_head import HeadGuarantee, check_numbers, head_guarantee, head_mu, too_few
 from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 
 Head = Literal["gradient", "one-shot"]
@@ -115,7 +115,7 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if (name := "record" if groups is None else self.unit) and (warning := too_few(units, mu, name)):
             warnings.warn(warning, UserWarning, stacklevel=2)
         rows = rows_of(features, codes, len(self.classes_), unit, units)
-        _check_numbers(settings, rows.x.shape[1], len(self.classes_))
+        check_numbers(settings.numbers(rows.x.shape[1], len(self.classes_)))
         secret = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         self.coef_ = settings.fit(rows, mu, noise_of(secret), on_release).T
         self.guarantee_ = self._proven(mu, words, units, name)
@@ -251,9 +251,3 @@ def _units(groups: ArrayLike | None, records: int) -> tuple[Ints | None, int]:
         raise UsageError("groups has missing values; every record needs a group, its own if it belongs to no other.")
     found, codes = np.unique(names.astype(str) if names.dtype == object else names, return_inverse=True)
     return codes.astype(np.int64), len(found)
-
-
-def _check_numbers(settings: Descent | OneShot, d: int, classes: int) -> None:
-    drawn = settings.steps * d * classes if isinstance(settings, Descent) else d * (d + classes)
-    if drawn > MOST_NUMBERS:
-        raise UsageError(f"{d:,} features need {drawn:,} normals, and the guarantee counts {MOST_NUMBERS:,} at most.")

@@ -57,6 +57,10 @@ class Descent:
         """Return the learning rate for so many units."""
         return min(self.largest_rate, self.rate_factor * mu * units / self.steps)
 
+    def numbers(self, width: int, classes: int) -> int:
+        """Return how many normals are drawn for rows of so many coordinates."""
+        return self.steps * width * classes
+
     def fit(self, rows: HeadRows, mu: float, noise: Noise, on_release: OnRelease | None = None) -> Floats:
         """Train a head.
 

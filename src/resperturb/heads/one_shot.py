@@ -43,6 +43,10 @@ class OneShot:
         """Return the noise that makes both releases together ``mu``-GDP."""
         return self.sensitivity(classes) / mu
 
+    def numbers(self, width: int, classes: int) -> int:
+        """Return how many normals are drawn for rows of so many coordinates."""
+        return width * (width + classes)
+
     def fit(self, rows: HeadRows, mu: float, noise: Noise, on_release: OnRelease | None = None) -> Floats:
         """Train a head.
 

@@ -7,6 +7,8 @@ from pathlib import PurePath
 from resperturb.errors import UsageError
 
 LARGEST_ENSEMBLE = 99
+# The name of an extractor follows, which may have a colon too.
+ON_FEATURES = "features:"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class NetworkName:
         >>> parse_name("en2-transformers:/home/me/net").public, parse_name("timm:hf-hub/owner/net").public
         ('en2-transformers:net', 'timm:hf-hub/owner/net')
         """
-        return str(replace(self, name=without_place(self.name)))
+        kind, colon, name = self.name.rpartition(":")  # file:/home/me/features.npz
+        return str(replace(self, name=kind + colon + without_place(name)))
 
     def __str__(self) -> str:
         prefix = "" if self.ensemble is None else f"en{self.ensemble}-"
@@ -83,6 +86,8 @@ def parse_name(name: object) -> NetworkName:
     """
     if not isinstance(name, str):
         raise UsageError(f"a network is named by a text such as resnet8, not by {name!r}.")
+    if name.startswith(ON_FEATURES) and len(name) > len(ON_FEATURES):
+        return NetworkName("features", name.removeprefix(ON_FEATURES))
     found = re.fullmatch(r"(?:en(\d+)-)?(?:([^:\s]+):)?([^:\s]+)", name)
     if found is None:
         raise UsageError(f"{name!r} is not the name of a network, such as resnet8, timm:resnet26d or en5-resnet8.")

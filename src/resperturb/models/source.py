@@ -50,6 +50,7 @@ class NetworkSource:
         examples: Names that it knows, for error messages.
         recipe: How users of these networks train them: defaults of the training configuration.
         fine_tuning: What of the recipe changes where training starts from trained weights.
+        frozen: Whether its networks are a classifier on frozen features of images.
     """
 
     examples: ClassVar[str]
@@ -63,6 +64,7 @@ class NetworkSource:
         "normalization": "imagenet",
     }
     fine_tuning: ClassVar[Mapping[str, Any]] = {"lr": 1e-4, "epochs": 20, "warmup_epochs": 1}
+    frozen: ClassVar[bool] = False
 
     def owns(self, name: str) -> bool:
         """Whether a name without a colon, such as ``resnet8``, is one of its networks."""
@@ -83,7 +85,7 @@ class NetworkSource:
         """Build one network, with fresh weights from torch's global generator unless trained ones are asked for."""
         raise NotImplementedError
 
-    def fingerprint(self, name: NetworkName) -> str:
+    def fingerprint(self, name: NetworkName, args: Mapping[str, Argument]) -> str:
         """What changes when the network that the name stands for changes; empty where only its library can."""
         return ""
 

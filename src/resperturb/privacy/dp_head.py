@@ -99,6 +99,7 @@ def head_guarantee(
         epsilon = epsilon_for_delta(left, mu) if left > 0 else math.inf
     ledger = Ledger("add_remove", mu=mu)
     whole = "its label included" if unit == "record" else "all of its records, their labels and their number included"
+    several = "and " if unit == "record" else f"the number of {unit}s and "
     grouped = (
         Assumption(
             "assumed",
@@ -116,7 +117,7 @@ def head_guarantee(
         "all other records.",
         neighbours="add_remove",
         compares=f"data sets in one of which a {unit}'s contribution is replaced by zero (add or remove); the "
-        f"numbers of records and of {unit}s stay the same.",
+        "number of records stays the same.",
         assumptions=(
             Assumption(
                 "enforced", f"Every {unit} contributes a vector of norm at most 1, added up without rounding errors."
@@ -128,9 +129,7 @@ def head_guarantee(
                 f"The features are public: their extractor was trained without these {unit}s, and each record's "
                 "features follow from that record alone.",
             ),
-            Assumption(
-                "assumed", f"The number of records, the number of {unit}s and the list of classes are public."
-            ),
+            Assumption("assumed", f"The number of records, {several}the list of classes are public."),
             Assumption(
                 "assumed",
                 "Nothing else is computed from the records: no setting chosen by accuracy on them, and no such "
@@ -144,6 +143,18 @@ def head_guarantee(
         head=head,
         unit=unit,
     )
+
+
+def check_numbers(drawn: int) -> None:
+    """Refuse to draw more normals than the guarantee counts.
+
+    Raises:
+        UsageError: They are more.
+    """
+    if drawn > MOST_NUMBERS:
+        raise UsageError(
+            f"these features need {drawn:,} normals, and the guarantee counts {MOST_NUMBERS:,} at most; use fewer."
+        )
 
 
 def too_few(units: int, mu: float, unit: str = "record") -> str:

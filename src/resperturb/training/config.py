@@ -26,7 +26,7 @@ from resperturb.data.canaries import KINDS
 from resperturb.data.splits import RowNumbers
 from resperturb.errors import UsageError
 from resperturb.files import parse_yaml
-from resperturb.models.names import NetworkName, parse_name
+from resperturb.models.names import ON_FEATURES, NetworkName, parse_name
 from resperturb.models.source import Argument, Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
 from resperturb.training.loss import Loss, loss_of
@@ -88,6 +88,19 @@ def _pairs(value: object) -> object:
             raise UsageError(f"pairs are separated by commas, such as width=64,pool=true; not {part!r}.")
         found[key.strip()] = parse_yaml(text, part)
     return found
+
+
+def _on_features(values: dict[str, Any]) -> dict[str, Any]:
+    """Turn ``features``, and the weights of their extractor, into the network that they are the frozen part of."""
+    changed = dict(values)
+    if (features := changed.pop("features", None)) is not None:
+        if "model" in changed:
+            raise UsageError("a network is either on frozen features (--features) or named by --model; drop one.")
+        changed["model"] = f"{ON_FEATURES}{features}"
+    if str(changed.get("model", "")).startswith(ON_FEATURES) and changed.get("weights"):
+        args = _pairs(changed.get("model_args") or {})
+        changed["model_args"] = {**(args if isinstance(args, dict) else {}), "weights": changed.pop("weights")}
+    return changed
 
 
 def _counts(value: object) -> object:
@@ -292,10 +305,13 @@ class TrainConfig(_Frozen):
         if not isinstance(values, dict):
             return values
         method = method_of(values.get("method") or "sgd")
-        source = source_of(parse_name(values.get("model", "resnet8")))
+        values = _on_features(values)
+        source = source_of(parse_name(values.get("model", method.defaults.get("model", "resnet8"))))
         tuned = source.fine_tuning if values.get("weights") else {}
         chosen = {**source.recipe, **tuned, **method.defaults, **values, "method": method}
         name = chosen.pop("normalization", None)
+        if name is not None and source.frozen:
+            raise UsageError("features bring their own normalisation of the pixels; leave --normalization out.")
         if name is not None:
             if name not in NORMALIZATIONS:
                 raise UsageError(f"unknown normalization {name!r}; known are {', '.join(NORMALIZATIONS)}.")

@@ -120,8 +120,8 @@ def _check(config: TrainConfig, world: World) -> None:
 def resolve_config(config: TrainConfig, inputs: Inputs) -> TrainConfig:
     """Say everything that names a run: the very images, and what its method takes from their number."""
     bound = config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": fingerprint(inputs)})})
-    method = bound.method.settle(bound, inputs.members(bound.data.part))
-    changes: dict[str, Any] = {"method": method, "network_fingerprint": network_fingerprint(config)}
+    bound = bound.method.settle(bound, inputs.members(bound.data.part))
+    changes: dict[str, Any] = {"network_fingerprint": network_fingerprint(config)}
     for name in ("mean", "std"):
         value = getattr(bound, name)
         if isinstance(value, tuple) and len(value) != inputs.train.channels:

@@ -58,9 +58,9 @@ class Method(BaseModel):
             UsageError: With what is wrong and what to do.
         """
 
-    def settle(self, config: "TrainConfig", members: "ImageSet") -> "Method":
+    def settle(self, config: "TrainConfig", members: "ImageSet") -> "TrainConfig":
         """Replace what depends on the records, such as a wanted epsilon, by what it takes to get it."""
-        return self
+        return config
 
     def steps(self, config: "TrainConfig", members: "ImageSet", execution: "Execution") -> "Steps":
         """Build the network and what trains it, step by step."""

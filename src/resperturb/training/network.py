@@ -8,10 +8,13 @@ from torch import nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
+from resperturb.features.extractor import Part
+from resperturb.features.networks import OnFeatures
 from resperturb.models.build import build_with_notes
 from resperturb.models.source import Request, source_of
 from resperturb.perturbation import perturb
 from resperturb.training.config import PRETRAINED, TrainConfig
+from resperturb.training.inputs import load_inputs
 
 
 def check_network(config: TrainConfig) -> None:
@@ -38,7 +41,7 @@ def network_fingerprint(config: TrainConfig) -> str:
     Returns:
         The digits; empty if the configuration names the network completely.
     """
-    parts = [source_of(config.network).fingerprint(config.network)]
+    parts = [source_of(config.network).fingerprint(config.network, config.model_args)]
     if (path := _weights_file(config)) is not None:
         parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16] if any(parts) else ""
@@ -78,13 +81,31 @@ def build_noisy(config: TrainConfig, images: ImageSet) -> tuple[nn.Module, list[
         _weights_file(config),
     )
     _check_outputs(model, images, config)
+    know_features(model, config)
+    if isinstance(model, OnFeatures):
+        notes.append(model.description)
     strategy = config.perturbation
     return (model if strategy is None else perturb(model, strategy)), notes
 
 
+def know_features(model: nn.Module, config: TrainConfig) -> None:
+    """Let a network on frozen features read those of its images from the cache, once it is asked for many of them."""
+    if not isinstance(model, OnFeatures):
+        return
+
+    def sets() -> tuple[tuple[ImageSet, Part], ...]:
+        try:
+            inputs = load_inputs(config.data)
+        except UsageError:  # the images are not here: then features are computed
+            return ()
+        return (inputs.train, "train"), (inputs.test, "test")
+
+    model.look_up(sets)
+
+
 def _check_outputs(model: nn.Module, images: ImageSet, config: TrainConfig) -> None:
     """Refuse a network that does not give one logit per class for these images, before it is trained for hours."""
-    if not config.network.source:
+    if not config.network.source or source_of(config.network).frozen:
         return
     was_training = model.training
     model.eval()

@@ -43,6 +43,7 @@ from resperturb.privacy.guarantee import Guarantee, nothing_proven
 from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
+from resperturb.training.network import know_features
 from resperturb.training.secret import NAME as SECRET
 from resperturb.training.secret import secrecy
 
@@ -225,6 +226,7 @@ class Run:
 
         with torch.random.fork_rng(devices=[]):
             model = weights.load(bare, self.model_path).eval()
+        know_features(model, self.config)
         if (noise := strategy_of(model)) != self.config.perturbation:
             raise ResperturbError(
                 f"{self.model_path} belongs to another run: its noise is {noise}, that of config.json "

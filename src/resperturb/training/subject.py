@@ -9,6 +9,7 @@ import numpy as np
 
 from resperturb.bounds.arrays import Array, Ints
 from resperturb.models.names import without_place
+from resperturb.models.source import source_of
 from resperturb.perturbation import strategy_to_dict
 from resperturb.report.folders import AUDIT, Opened, read_audit
 from resperturb.report.subject import Epoch, Fact, Picture, Subject
@@ -102,10 +103,10 @@ def _facts(run: Run) -> list[Fact]:
         Fact("classes", f"{len(classes)}: {', '.join(classes[:12])}{', …' if len(classes) > 12 else ''}"),
         Fact("kept together", data.group_column or ""),
         Fact("canaries", _listed(f"{count} {kind.replace('_', '-')}" for kind, count in canaries.items() if count)),
-        Fact("network", f"{config.network.public}, {config.norm} normalisation{_without_skip(config)}"),
+        Fact("network", f"{config.network.public}{_layers(config)}"),
         Fact("network arguments", _listed(f"{k} {without_place(str(v))}" for k, v in config.model_args.items())),
         Fact("first weights", config.weights or "", reviewers_only=True),
-        Fact("network changed", " ".join(result.notes)),
+        Fact("notes", " ".join(result.notes)),
         Fact(
             "noise",
             _listed(
@@ -141,8 +142,10 @@ def _listed(parts: Any) -> str:
     return ", ".join(parts)
 
 
-def _without_skip(config: TrainConfig) -> str:
-    return "" if config.skip else ", no skip connections"
+def _layers(config: TrainConfig) -> str:
+    if source_of(config.network).frozen:
+        return ""
+    return f", {config.norm} normalisation" + ("" if config.skip else ", no skip connections")
 
 
 def _optimizer(config: TrainConfig) -> str:

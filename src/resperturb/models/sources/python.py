@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch import nn
 from resperturb.errors import UsageError
 from resperturb.models.adapt import replace_head
 from resperturb.models.names import NetworkName
-from resperturb.models.source import NetworkSource, Request, register_network
+from resperturb.models.source import Argument, NetworkSource, Request, register_network
 from resperturb.registry import users_function
 
 
@@ -55,7 +55,7 @@ class Python(NetworkSource):
             replace_head(model, request.num_classes)
         return model
 
-    def fingerprint(self, name: NetworkName) -> str:
+    def fingerprint(self, name: NetworkName, args: Mapping[str, Argument]) -> str:
         """Change with the source of the factory's module."""
         file = inspect.getsourcefile(inspect.unwrap(_factory(name)))
         return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]

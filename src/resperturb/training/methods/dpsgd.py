@@ -62,11 +62,11 @@ class Dpsgd(Method):
         default=None, description="Noise on the gradients, in multiples of --clip; 1.1."
     )
     target_epsilon: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Instead of the noise: the epsilon that it is to give."
+        default=None, description="The epsilon to give: of dp-head 3; of dpsgd instead of the noise."
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="The delta of epsilon; 1e-5.")
     clip: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_finite)] = Field(
-        default=1.0, description="Largest norm of one image's gradient; 1.0, or inf."
+        default=1.0, description="Largest norm of one image's gradient; 1.0, or inf; of dp-head 0.1."
     )
     max_physical_batch: Annotated[int, Field(gt=0)] = Field(default=64, description="Most images at once; 64.")
 
@@ -122,15 +122,16 @@ class Dpsgd(Method):
         if config.precision == "16-mixed":
             raise UsageError("16-bit floats need a loss that is scaled, which clipping undoes; use bf16-mixed.")
 
-    def settle(self, config: TrainConfig, members: ImageSet) -> Method:
+    def settle(self, config: TrainConfig, members: ImageSet) -> TrainConfig:
         """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
         whole = _length(config, len(members), config.epochs * steps_per_epoch(config, members))
         if self.target_epsilon is None:
-            return self
+            return config
         found = calibrate_dpsgd(epsilon=self.target_epsilon, delta=self.delta, length=whole)
         # Up to the next ten-thousandth, so that the same wish has the same name on every machine.
         noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
-        return self.model_copy(update={"noise_multiplier": noise, "target_epsilon": None})
+        settled = self.model_copy(update={"noise_multiplier": noise, "target_epsilon": None})
+        return config.model_copy(update={"method": settled})
 
     def steps(self, config: TrainConfig, members: ImageSet, execution: Execution) -> "DpsgdSteps":
         """Build the network, with the hooks that take the gradients of single records."""

@@ -1,0 +1,177 @@
+"""Classifiers on frozen features as networks: ``features:scattering``, ``features:timm:resnet18``."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from resperturb.data.images import ImageSet
+from resperturb.data.records import identity_of
+from resperturb.data.rows import Images, in_chunks
+from resperturb.errors import UsageError
+from resperturb.features.extractor import Extractor, Features, Part, build
+from resperturb.heads.rows import unit_rows
+from resperturb.models.names import NetworkName
+from resperturb.models.source import Argument, NetworkSource, Request, register_network
+
+# Sets of images with known features, and which part of their data set they are.
+Sets = Callable[[], Iterable[tuple[ImageSet, Part]]]
+# So many unknown images at once are taken for those of a data set whose features are worth reading.
+_MANY = 16
+_AT_ONCE = 128
+
+
+class OnFeatures(nn.Module):
+    """A linear classifier on frozen features of images whose pixels are between 0 and 1.
+
+    Only the classifier is trained and saved; the features are bound to it by their digest. Features of images of a
+    data set are computed once and looked up by the images' pixels.
+
+    Attributes:
+        extractor: Computes the features.
+        head: The classifier, of rows of norm 1 that end in a constant.
+    """
+
+    features_digest: Tensor
+
+    def __init__(self, extractor: Extractor, channels: int, size: tuple[int, int], classes: int) -> None:
+        super().__init__()
+        self.extractor, self.channels, self.size = extractor, channels, size
+        self._source = extractor.describe()
+        self._many = 1 if self._source.name.startswith("file:") else _MANY
+        self.head = nn.Linear(extractor.dimensions(channels, size) + 1, classes, bias=False, dtype=torch.float64)
+        nn.init.zeros_(self.head.weight)
+        self.register_buffer("features_digest", torch.tensor(list(bytes.fromhex(self._source.digest))))
+        self.register_load_state_dict_pre_hook(_check_digest)  # type: ignore[no-untyped-call]
+        self._sets: Sets | None = None
+        self._network: list[nn.Module] = []  # in a list, so that it is no part of the state
+
+    @property
+    def description(self) -> str:
+        """Where the features come from, in a sentence."""
+        parts = self._source.preprocessing, self._source.reduction or "no reduction"
+        return f"Features: {self._source.origin.rstrip('.')}; {'; '.join(parts)}."
+
+    def look_up(self, sets: Sets) -> None:
+        """Take the features of these images from the cache, once many of them are asked for."""
+        self._sets = sets
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        rows = torch.from_numpy(unit_rows(self.features((images * 255).round().to(torch.uint8))))
+        logits: Tensor = self.head(rows.to(self.head.weight.device))
+        return logits
+
+    def features(self, images: Images) -> Features:
+        """Return the features of uint8 images, one row per image."""
+        return np.concatenate([self._batch(batch.cpu().contiguous()) for batch in in_chunks(images, _AT_ONCE)])
+
+    def _batch(self, images: Tensor) -> Features:
+        known = _known.setdefault(self._source.digest, {})
+        keys = [_digest(image) for image in images.numpy()]
+        missing = [place for place, key in enumerate(keys) if key not in known]
+        if self._sets is not None and len(missing) >= self._many:
+            sets, self._sets = self._sets, None
+            for group, part in sets():
+                _remember(known, self.extractor, self._source.digest, group, part)
+            missing = [place for place in missing if keys[place] not in known]
+        found = np.empty((len(keys), self.head.in_features - 1), dtype=np.float32)
+        for place, key in enumerate(keys):
+            if key in known:
+                found[place] = known[key]
+        if missing:
+            found[missing] = self._computed(images[missing])
+        return found
+
+    def _computed(self, images: Tensor) -> Features:
+        if not self._network:
+            self._network.append(self.extractor.network(self.channels, self.size))
+        device = self.head.weight.device
+        with torch.no_grad():
+            rows: Features = self._network[0].to(device)(images.to(device)).float().cpu().numpy()
+        return rows
+
+
+# By the digest of an extractor: the features of images by the digest of their pixels.
+_known: dict[str, dict[bytes, Any]] = {}
+_remembered: set[tuple[str, str]] = set()
+
+
+def _digest(image: np.ndarray[Any, Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
+
+
+def _remember(known: dict[bytes, Any], extractor: Extractor, digest: str, images: ImageSet, part: Part) -> None:
+    mark = digest, images.fingerprint
+    if mark in _remembered or not len(images):
+        return
+    _remembered.add(mark)
+    rows = extractor.compute(images, part)
+    for start in range(0, len(images), _AT_ONCE):
+        for place, image in enumerate(images.images[start : start + _AT_ONCE].numpy(), start):
+            known.setdefault(_digest(image), rows[place])
+
+
+def _check_digest(module: nn.Module, state: Mapping[str, Tensor], prefix: str, *unused: object) -> None:
+    saved = state.get(f"{prefix}features_digest")
+    if saved is not None and not torch.equal(saved.cpu(), module.get_buffer("features_digest").cpu()):
+        raise UsageError(
+            "the features are not those that this classifier was trained on: the extractor has other weights, other "
+            "settings or another version."
+        )
+
+
+@register_network("features")
+class FeatureNetworks(NetworkSource):
+    """A linear classifier on the features of any extractor; the arguments are those of the extractor."""
+
+    examples: ClassVar = "features:scattering, features:timm:resnet18"
+    recipe: ClassVar = {"mean": 0.0, "std": 1.0, "lr": 10.0, "schedule": "constant", "weight_decay": 0.0}
+    fine_tuning: ClassVar = {}
+    frozen: ClassVar = True
+
+    def check(self, name: NetworkName, request: Request) -> None:
+        """Refuse an extractor that there is not, or settings that are not its own."""
+        super().check(name, request)
+        extractor_of(name, request.args)
+
+    def build(self, name: NetworkName, request: Request) -> OnFeatures:
+        """Build a classifier whose weights are 0."""
+        if request.image_size is None:
+            raise UsageError(f"{name} needs the size of the images.")
+        extractor = extractor_of(name, request.args)
+        return OnFeatures(extractor, request.in_channels, request.image_size, request.num_classes)
+
+    def fingerprint(self, name: NetworkName, args: Mapping[str, Argument]) -> str:
+        """Change with the features of any image."""
+        return extractor_of(name, args).digest()
+
+
+def extractor_of(name: NetworkName, args: Mapping[str, Argument]) -> Extractor:
+    """Make the extractor of a network ``features:NAME``.
+
+    Args:
+        name: The name of the network.
+        args: ``weights`` and ``reduction``, and settings of both.
+
+    Raises:
+        UsageError: There is no such extractor, or an argument is not one of its own.
+    """
+    weights = str(args.get("weights", ""))
+    places = [Path(name.name.partition(":")[2]), Path(weights)]
+    files = [file for place in places for file in ([*place.glob("*.npy")] if place.is_dir() else [place])]
+    return _built(name.name, json.dumps(dict(args), sort_keys=True), identity_of(files))
+
+
+@lru_cache(maxsize=4)
+def _built(name: str, args: str, files: str) -> Extractor:
+    others = json.loads(args)
+    weights, reduction = others.pop("weights", ""), others.pop("reduction", None)
+    return build(name, str(weights), None if reduction is None else str(reduction), others)
