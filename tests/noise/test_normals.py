@@ -14,14 +14,7 @@ from scipy import stats
 from resperturb.noise import kernel as kernels
 from resperturb.noise import normals
 from resperturb.noise.kernel import Kernel, has_compiler, kernel
-from resperturb.noise.normals import (
-    TAIL_PROBABILITY,
-    add_normal,
-    addcmul_normal,
-    mul_normal,
-    standard_normal,
-    tail_delta,
-)
+from resperturb.noise.normals import add_normal, addcmul_normal, mul_normal, noisy_sum, standard_normal
 
 COUNT = 1 << 22
 needs_kernel = pytest.mark.skipif(kernel() is None, reason="no C++ compiler, or no AES instructions here")
@@ -197,6 +190,18 @@ def test_double_precision_is_drawn_in_double_precision() -> None:
     assert (z != z.float().double()).all()
 
 
+def test_a_noisy_sum_has_noise_of_the_right_size_and_no_lower_bits_than_it_says() -> None:
+    total = torch.linspace(-3, 3, 1 << 16)
+    for std in (0.3, 1.0, 700.0):
+        found = noisy_sum(total, bytes(16), std)
+        assert found.dtype == total.dtype
+        assert (found.double() * 2.0**20 / 2.0 ** math.floor(math.log2(std)) % 1 == 0).all()
+        assert stats.kstest(((found - total) / std).numpy(), "norm").pvalue > 1e-4
+        exact = total.double() + std * standard_normal(total.double(), bytes(16))
+        assert ((found - exact).abs() <= std * 2.0**-21 + exact.abs() * 2.0**-24).all()
+    assert not noisy_sum(total, bytes([1] * 16), 1.0).equal(noisy_sum(total, bytes(16), 1.0))
+
+
 # The sums that the numbers are used in
 
 LAYOUTS = [
@@ -258,18 +263,6 @@ def test_tensors_with_holes_or_different_layouts_get_the_same_numbers_as_any() -
     torch.testing.assert_close(
         mul_normal(factor, key, 1.0, base.stride()), factor * standard_normal(base, key), check_stride=False
     )
-
-
-# What is cut off
-
-
-def test_what_the_tail_adds_to_delta() -> None:
-    assert TAIL_PROBABILITY == 2.0**-100
-    exact = 3072 * (1 + mpmath.exp(8)) * mpmath.mpf(2) ** -100
-    assert tail_delta(3072, epsilon=8.0) == pytest.approx(float(exact), rel=1e-12)
-    assert tail_delta(0, 8.0) == 0.0
-    assert tail_delta(3072, 0.0) == pytest.approx(2 * 3072 * 2.0**-100)
-    assert tail_delta(1, math.inf) == tail_delta(1, 1e6) == 1.0
 
 
 # Where the kernel is kept

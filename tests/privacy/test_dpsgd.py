@@ -51,9 +51,9 @@ def test_extremes_are_neither_nan_nor_negative(noise, delta):
 
 
 def test_where_distributions_cannot_be_trusted_they_are_not_used():
-    tiny_delta = dpsgd_guarantee(noise_multiplier=1.0, length=RUN, delta=1e-100)
+    tiny_delta = dpsgd_guarantee(noise_multiplier=4.0, length=RUN, delta=9e-13)
     assert tiny_delta.epsilon_pld is None
-    assert tiny_delta.epsilon > dpsgd_guarantee(noise_multiplier=1.0, length=RUN, delta=1e-12).epsilon
+    assert tiny_delta.epsilon > dpsgd_guarantee(noise_multiplier=4.0, length=RUN, delta=2e-12).epsilon
     assert "not computed" in str(tiny_delta)
 
 
@@ -80,3 +80,14 @@ def test_what_cannot_be_is_refused():
         dpsgd_guarantee(noise_multiplier=-1.0, length=RUN, delta=1e-5)
     with pytest.raises(UsageError, match="epsilon"):
         calibrate_dpsgd(epsilon=-1.0, delta=1e-5, length=RUN)
+
+
+def test_missing_tails_are_paid_for_in_delta_or_nothing_is_claimed():
+    near = dpsgd_guarantee(noise_multiplier=0.5, length=RUN, delta=1e-5)
+    assert 10 < near.claimed_epsilon < 25
+    assert not near.not_met
+    far = dpsgd_guarantee(noise_multiplier=0.3, length=RUN, delta=1e-5)
+    assert far.claimed_epsilon == math.inf
+    assert "tails that computed noise does not have" in far.words
+    with pytest.raises(UsageError, match="tails that computed noise does not have. Ask for less"):
+        calibrate_dpsgd(epsilon=60.0, delta=1e-5, length=RUN)

@@ -8,9 +8,9 @@ in double precision over torch's own generator there.
 each number with the exact normal that has the same leading random bits. Both lie within 2^-16 of each other unless
 the exact radius lies in the last cell of its uniform number, which has probability 2^-127 in the kernel and 2^-126
 on other devices. The ziggurat ends beyond 12 standard deviations, with less than 2^-100 left. So ``d`` numbers are
-within total variation ``d TAIL_PROBABILITY`` of exact ones up to that rounding. What is (epsilon, delta)-private
-with exact numbers is private with :func:`tail_delta` added to delta. Rounding is not counted, nor are exported
-graphs, which draw from their runtime.
+within total variation ``d`` times ``resperturb.privacy.accounting.TAIL_PROBABILITY`` of exact ones up to that
+rounding. What is (epsilon, delta)-private with exact numbers is private with :func:`resperturb.privacy.tail_delta`
+added to delta. Rounding is not counted, nor are exported graphs, which draw from their runtime.
 """
 
 import hashlib
@@ -24,31 +24,9 @@ from torch import Tensor
 
 from resperturb.noise.kernel import kernel, thread_pool
 
-TAIL_PROBABILITY = 2.0**-100
 _CHUNK = 1 << 18
-
-
-def tail_delta(numbers: float, epsilon: float) -> float:
-    """Return what the cut-off tails of ``numbers`` normals add to the delta of a guarantee with ``epsilon``.
-
-    If a mechanism M is (epsilon, delta)-private and M' is within total variation t of it on every input, then
-    ``P(M'(x) in S) <= P(M(x) in S) + t <= e^epsilon P(M(y) in S) + delta + t <= e^epsilon P(M'(y) in S) + delta +
-    (1 + e^epsilon) t``.
-
-    Args:
-        numbers: How many normals noise one record, over all the times it is used.
-        epsilon: The epsilon of the guarantee.
-
-    Returns:
-        The addition to delta, at most 1.
-
-    >>> f"{tail_delta(3 * 32 * 32, epsilon=8.0):.1e}"
-    '7.2e-24'
-    """
-    if numbers <= 0:
-        return 0.0
-    exponent = math.log(numbers) + math.log(TAIL_PROBABILITY) + epsilon + math.log1p(math.exp(-epsilon))
-    return math.exp(min(0.0, exponent))
+# Noisy sums are rounded to this many bits below the noise.
+ROUND_BITS = 20
 
 
 def generator_name(device: torch.device) -> str:
@@ -80,6 +58,20 @@ def standard_normal(like: Tensor, key: bytes) -> Tensor:
     else:
         flat = _on_device(like.numel(), key, like.device)
     return flat.to(like.dtype).as_strided(like.shape, strides)
+
+
+def noisy_sum(total: Tensor, key: bytes, std: float) -> Tensor:
+    """Return ``total + std n``, drawn in double precision and rounded to at most 2^-20 of ``std``.
+
+    The low bits of a float would tell of the sum below the noise.
+
+    >>> float(noisy_sum(torch.tensor([0.3]), bytes(16), std=2.0**-4) * 2**24 % 1)
+    0.0
+    """
+    normals = standard_normal(torch.empty_like(total, dtype=torch.float64), key)
+    grid = 2.0 ** (math.floor(math.log2(std)) - ROUND_BITS)
+    rounded = torch.round((total.double() + std * normals) / grid) * grid
+    return rounded.to(total.dtype)
 
 
 def add_normal(

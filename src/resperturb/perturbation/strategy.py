@@ -47,7 +47,6 @@ class TrainingFacts:
         records: The number of records in the training set.
         input_radius: The largest Euclidean norm that an input can have, whatever the record.
         networks: The number of networks of the ensemble, each of which sees every record.
-        input_numbers: The number of values of one input, each of which gets noise of its own.
     """
 
     epochs: int
@@ -55,7 +54,6 @@ class TrainingFacts:
     records: int
     input_radius: float
     networks: int = 1
-    input_numbers: int = 0
 
 
 class Probe(ABC):

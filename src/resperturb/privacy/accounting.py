@@ -1,7 +1,11 @@
-"""Add up what several noisy releases of the same records cost, and say what an attacker is then allowed.
+"""Add up what several noisy releases of the same records cost, and bound what an attacker can then do.
 
-A ``Ledger`` lists the releases. Its Gaussian part is counted in closed form; Poisson-sampled releases (DP-SGD)
-and the selection of a best run go through dp-accounting's events.
+A ``Ledger`` lists the releases. Its Gaussian part is counted in closed form. Poisson-sampled releases (DP-SGD) are
+counted by dp-accounting.
+
+**Tails.** Proofs assume exact normals, and a computed normal has a largest value. Each is within total variation
+``TAIL_PROBABILITY`` of an exact one (:mod:`resperturb.noise.normals`), so ``d`` of them are within ``d`` times that.
+:func:`exact_delta` takes what this costs from delta before the exact mechanism is counted.
 """
 
 import logging
@@ -23,6 +27,11 @@ FALSE_POSITIVE_RATE = 1e-3
 
 _RDP_ORDERS = (1.1, 1.2, 1.35, 1.5, 1.75, *(2 + step / 4 for step in range(36)), *range(11, 64), 128, 256, 512, 1024)
 
+# The largest total variation between a computed normal and an exact one, over all generators.
+TAIL_PROBABILITY = 2.0**-100
+# More normals than any training draws: for each record's noised copies, or for the gradients of all steps.
+MOST_NUMBERS = 2.0**48
+
 # Beyond this epsilon every bound is vacuous, and a privacy loss distribution costs gigabytes.
 _PLD_LIMIT = 500.0
 # It is convolved by Fourier transforms, whose rounding drowns smaller probabilities.
@@ -42,15 +51,6 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Selected:
-    """The best of a random number of runs of ``run`` (``dp_accounting.RepeatAndSelectDpEvent``)."""
-
-    run: "Ledger"
-    mean: float
-    shape: float
-
-
-@dataclass(frozen=True)
 class Ledger:
     """What has been released about a set of records.
 
@@ -65,7 +65,6 @@ class Ledger:
     neighbours: Neighbours
     mu: float = 0.0
     sampled: tuple[Sampled, ...] = ()
-    selected: tuple[Selected, ...] = ()
 
     def plus(self, other: "Ledger") -> "Ledger":
         """Add the releases of another ledger, in the one relation that covers both.
@@ -79,7 +78,6 @@ class Ledger:
             common,
             math.hypot(self._mu_for(common), other._mu_for(common)),
             self.sampled + other.sampled,
-            self.selected + other.selected,
         )
 
     def _mu_for(self, neighbours: Neighbours) -> float:
@@ -118,8 +116,7 @@ def account(ledger: Ledger, delta: float) -> "Account":
     """
     found, accountant = _epsilons(ledger, delta)
     tprs = [1.0, tpr_from_budget(min(found.values()), delta, FALSE_POSITIVE_RATE)]
-    if not ledger.selected:
-        tprs.append(attack_tpr(_mu_without_sampling(ledger), FALSE_POSITIVE_RATE))
+    tprs.append(attack_tpr(_mu_without_sampling(ledger), FALSE_POSITIVE_RATE))
     if accountant is not None:
         grid = [-math.log(FALSE_POSITIVE_RATE) * step / 20 for step in range(21)]
         tprs.extend(math.exp(e) * FALSE_POSITIVE_RATE + float(accountant.get_delta(e)) for e in grid)
@@ -157,7 +154,7 @@ def largest_auc(ledger: Ledger | None, epsilon: float, delta: float) -> float:
     # The two lines of the region meet at the false positive rate `corner`, written so that no epsilon overflows.
     corner = (1 - delta) * math.exp(-epsilon) / (1 + math.exp(-epsilon))
     area = min(1.0, delta + corner * delta + (1 - delta) / (1 + math.exp(-epsilon)))
-    if ledger is None or ledger.sampled or ledger.selected:
+    if ledger is None or ledger.sampled:
         return area
     return min(area, float(ndtr(ledger.mu / math.sqrt(2))))
 
@@ -165,11 +162,9 @@ def largest_auc(ledger: Ledger | None, epsilon: float, delta: float) -> float:
 def _epsilons(ledger: Ledger, delta: float) -> tuple[dict[str, float], Any]:
     """Every valid epsilon by the name of its method, and the PLD accountant if there is one."""
     gaussian = epsilon_for_delta(delta, _mu_without_sampling(ledger))
-    if not (ledger.sampled or ledger.selected):
+    if not ledger.sampled:
         return {"gaussian": gaussian}, None
     rdp = _rdp_bound(ledger, delta)
-    if ledger.selected:
-        return {"rdp": rdp}, None
     found = {"rdp": rdp, "gaussian": gaussian}
     guess = rdp if ledger.neighbours != "swap" else _guess(ledger, delta)
     if min(found.values()) == 0 or guess > _PLD_LIMIT or delta < _PLD_SMALLEST_DELTA:
@@ -238,9 +233,44 @@ def quick_bound(ledger: Ledger, delta: float) -> float:
     >>> round(quick_bound(Ledger("swap", mu=1.0), 1e-5), 2)
     4.38
     """
-    if ledger.selected:
-        return _rdp_bound(ledger, delta)
-    return min(_rdp_bound(ledger, delta), epsilon_for_delta(delta, _mu_without_sampling(ledger)))
+    gaussian = epsilon_for_delta(delta, _mu_without_sampling(ledger))
+    return min(_rdp_bound(ledger, delta), gaussian) if ledger.sampled else gaussian
+
+
+def tail_delta(epsilon: float, numbers: float = MOST_NUMBERS) -> float:
+    """Return what the missing tails of ``numbers`` computed normals add to the delta of a guarantee.
+
+    If a mechanism M is (epsilon, delta)-private and M' is within total variation t of it on every input, then
+    ``P(M'(x) in S) <= P(M(x) in S) + t <= e^epsilon P(M(y) in S) + delta + t <= e^epsilon P(M'(y) in S) + delta +
+    (1 + e^epsilon) t``.
+
+    Args:
+        epsilon: Epsilon of the guarantee.
+        numbers: Number of normals that the mechanism draws.
+
+    Returns:
+        The addition to delta, at most 1.
+
+    >>> f"{tail_delta(8.0):.1e}"
+    '6.6e-13'
+    """
+    exponent = math.log(numbers) + math.log(TAIL_PROBABILITY) + epsilon + math.log1p(math.exp(-epsilon))
+    return math.exp(min(0.0, exponent))
+
+
+def exact_delta(ledger: Ledger, delta: float, numbers: float = MOST_NUMBERS) -> tuple[float, bool]:
+    """Return the delta that is left for the exact mechanism, and whether that is enough.
+
+    The tails are paid for at an epsilon that is surely not exceeded. Where they would take more than half of delta,
+    half of it is returned, and the mechanism as computed has no guarantee.
+
+    >>> exact_delta(Ledger("swap", mu=1.0), 1e-5), exact_delta(Ledger("swap", mu=100.0), 1e-5)
+    ((9.99...e-06, True), (5e-06, False))
+    """
+    paid = tail_delta(quick_bound(ledger, delta / 2), numbers)
+    if paid > delta / 2 and ledger.sampled:
+        paid = tail_delta(least_epsilon(ledger, delta / 2), numbers)
+    return max(delta - paid, delta / 2), paid <= delta / 2
 
 
 def _rdp_bound(ledger: Ledger, delta: float) -> float:
@@ -270,15 +300,12 @@ def _rdp_event(ledger: Ledger) -> Any:
     parts: list[Any] = [dp.GaussianDpEvent(1 / mu)] if mu > 0 else []
     if not swap:
         parts.extend(_sampled_event(release) for release in ledger.sampled)
-    for best in ledger.selected:
-        run = best.run.as_swap() if swap else best.run
-        parts.append(dp.dp_event.RepeatAndSelectDpEvent(_rdp_event(run), best.mean, best.shape))
     return _composed(parts)
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """dp-accounting warns of every order it leaves out because a series did not converge, which is harmless."""
+    """Silence dp-accounting's warning about each order whose series did not converge, which it leaves out."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -10,13 +10,11 @@ from typing import Any
 
 from resperturb.checks import between_0_and_1, positive
 from resperturb.errors import UsageError
-from resperturb.privacy.accounting import Ledger, account
+from resperturb.privacy.accounting import Ledger, account, exact_delta
 from resperturb.privacy.additive import SECRET_NOISE
-from resperturb.privacy.gaussian import epsilon_for_delta, mu_for_budget
-from resperturb.privacy.guarantee import Assumption, Guarantee
+from resperturb.privacy.gaussian import mu_for_budget
+from resperturb.privacy.guarantee import Assumption, Guarantee, counted
 
-# A normal of numpy's float64 generator ends beyond 12 standard deviations, with less than this left.
-_TAIL = 2.0**-100
 MOST_NUMBERS = 2**32
 # With two classes, a head lost about 0.02 of AUROC to the noise on chest X-rays where units times mu is the first,
 # and about 0.1 up to the second.
@@ -44,22 +42,13 @@ def head_mu(epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return math.inf
     positive("epsilon", epsilon)
-    left = between_0_and_1("delta", delta) - tail_delta(epsilon)
-    if left <= 0:
+    left, enough = exact_delta(Ledger("add_remove", mu=mu_for_budget(epsilon, delta)), delta, MOST_NUMBERS)
+    if not enough:
         raise UsageError(
-            f"a delta of {delta:g} is not above the {tail_delta(epsilon):.1g} that the tails of floating-point noise "
-            f"cost at epsilon {epsilon:g}."
+            f"an epsilon of {epsilon:g} at delta {delta:g} would rest on tails that computed noise does not have; "
+            "ask for a smaller epsilon or a larger delta."
         )
     return mu_for_budget(epsilon, left) * (1 - 1e-9)  # so that the epsilon of this mu is not above the one asked for
-
-
-def tail_delta(epsilon: float) -> float:
-    """Return what the cut-off tails of at most ``MOST_NUMBERS`` normals add to delta.
-
-    If every normal drawn is within total variation ``t`` of an exact one, delta grows by ``1 + e^epsilon`` times the
-    sum of all ``t``. Nearby epsilons are covered too.
-    """
-    return MOST_NUMBERS * _TAIL * (1 + math.exp(min(epsilon + 0.1, 700.0)))
 
 
 def head_guarantee(
@@ -93,11 +82,9 @@ def head_guarantee(
     ('meaningful', 0.694, 3.0)
     """
     between_0_and_1("delta", delta)
-    epsilon = epsilon_for_delta(delta, mu)
-    if math.isfinite(epsilon):
-        left = delta - tail_delta(epsilon)
-        epsilon = epsilon_for_delta(left, mu) if left > 0 else math.inf
     ledger = Ledger("add_remove", mu=mu)
+    left, unmet = counted(ledger, delta, MOST_NUMBERS)
+    found = account(ledger, left)
     whole = "its label included" if unit == "record" else "all of its records, their labels and their number included"
     several = "and " if unit == "record" else f"the number of {unit}s and "
     grouped = (
@@ -110,9 +97,9 @@ def head_guarantee(
     return HeadGuarantee(
         mechanism="dp-head",
         setting=f"DP head on public features: {head}, {records:,} {unit}s, mu {mu:.3g}.",
-        epsilon=epsilon,
+        epsilon=found.epsilon,
         delta=delta,
-        max_tpr=account(ledger, delta).max_tpr,
+        max_tpr=found.max_tpr,
         protects=f"one {unit}, {whole}, even from someone who holds the weights, every release of the training and "
         "all other records.",
         neighbours="add_remove",
@@ -136,6 +123,7 @@ def head_guarantee(
                 "accuracy published.",
             ),
             *extra,
+            *unmet,
         ),
         records=records,
         ledger=ledger,

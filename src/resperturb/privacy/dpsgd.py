@@ -8,8 +8,8 @@ from scipy.optimize import brentq
 
 from resperturb.checks import between_0_and_1, not_negative, positive
 from resperturb.errors import UsageError
-from resperturb.privacy.accounting import Ledger, Sampled, account, least_epsilon, quick_bound
-from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, number
+from resperturb.privacy.accounting import Ledger, Sampled, account, exact_delta, least_epsilon, quick_bound
+from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, counted, number
 from resperturb.privacy.length import TrainingLength
 
 PUBLIC_COUNT = Assumption(
@@ -55,12 +55,13 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
     """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
 
     Args:
-        noise_multiplier: The noise over the clipping norm.
+        noise_multiplier: Noise over the clipping norm.
         length: Steps, batch size and records.
-        delta: At which epsilon is stated.
+        delta: Delta of the guarantee.
 
     Returns:
-        The guarantee.
+        The guarantee. Above epsilon 20 or so it rests on tails that no computed noise has, and has an assumption that
+        is not met.
 
     >>> from resperturb.privacy.length import training_length
     >>> run = training_length(epochs=2, batch_size=100, records=1000)
@@ -71,7 +72,8 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
     not_negative("noise multiplier", noise_multiplier)
     between_0_and_1("delta", delta)
     ledger = _ledger(noise_multiplier, length)
-    found = account(ledger, delta)
+    left, unmet = counted(ledger, delta)
+    found = account(ledger, left)
     return DpsgdGuarantee(
         mechanism="dpsgd",
         setting=f"DP-SGD: noise {noise_multiplier:g} times the clipping norm, batches of {length.batch_size} of "
@@ -95,6 +97,7 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
                 "Nothing else is computed from the records: no pixel statistics, no accuracy on them that is "
                 "published or used to choose a model.",
             ),
+            *unmet,
         ),
         ledger=ledger,
         neighbours=ledger.neighbours,
@@ -111,15 +114,16 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> 
     """Return the guarantee with the least noise that gives ``epsilon``.
 
     Args:
-        epsilon: To reach.
-        delta: Beside it.
+        epsilon: Epsilon to reach.
+        delta: Delta of the guarantee.
         length: Steps, batch size and records.
 
     Returns:
         The guarantee; ``noise_multiplier`` is the noise.
 
     Raises:
-        UsageError: No noise to speak of is needed, or the length does not name batch size and records.
+        UsageError: Hardly any noise is needed, epsilon is too large for computed noise, or the length does not name
+            batch size and records.
 
     >>> from resperturb.privacy.length import training_length
     >>> run = training_length(epochs=1, batch_size=100, records=1000)
@@ -133,19 +137,23 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> 
 
     def excess(log_noise: float) -> float:
         if log_noise not in tried:
-            tried[log_noise] = least_epsilon(_ledger(math.exp(log_noise), length), delta) - epsilon
+            ledger = _ledger(math.exp(log_noise), length)
+            tried[log_noise] = least_epsilon(ledger, exact_delta(ledger, delta)[0]) - epsilon
         return tried[log_noise]
 
-    # The quick bound is never the smaller, so the noise it asks for is enough; a little less may do.
-    high = _enough_noise(epsilon, delta, length)
+    # The quick bound at half of delta is never the smaller, so the noise it asks for is enough; a little less may do.
+    high = _enough_noise(epsilon, delta / 2, length)
     low = high - 0.1
     while excess(low) <= 0:
         high, low = low, low - 0.2
         if low < -30:
-            raise UsageError(f"epsilon {epsilon:g} at delta {delta:g} needs no noise to speak of; ask for less.")
+            raise UsageError(f"epsilon {epsilon:g} at delta {delta:g} needs hardly any noise; ask for less.")
     brentq(excess, low, high, xtol=1e-5)
     enough = min(log_noise for log_noise, over in tried.items() if over <= 0)
-    return dpsgd_guarantee(noise_multiplier=math.exp(enough), length=length, delta=delta)
+    found = dpsgd_guarantee(noise_multiplier=math.exp(enough), length=length, delta=delta)
+    if found.not_met:
+        raise UsageError(f"epsilon {epsilon:g} at delta {delta:g}: {found.not_met[0].statement} Ask for less.")
+    return found
 
 
 def _enough_noise(epsilon: float, delta: float, length: TrainingLength) -> float:

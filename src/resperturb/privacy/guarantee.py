@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from resperturb.privacy.accounting import FALSE_POSITIVE_RATE, Ledger, Neighbours, account, largest_auc
+from resperturb.privacy.accounting import (
+    FALSE_POSITIVE_RATE,
+    MOST_NUMBERS,
+    Ledger,
+    Neighbours,
+    account,
+    exact_delta,
+    largest_auc,
+    least_epsilon,
+)
 
 Status = Literal["assumed", "enforced", "measured", "not met"]
 Level = Literal["meaningful", "weak", "vacuous"]
@@ -156,13 +165,15 @@ class Guarantee:
         if self.neighbours != "add_remove" or self.ledger is None:
             return self
         swapped = self.ledger.as_swap()
-        found = account(swapped, self.delta)
+        left, unmet = counted(swapped, self.delta)
+        found = account(swapped, left)
         return replace(
             self,
             epsilon=found.epsilon,
             max_tpr=found.max_tpr,
             neighbours="swap",
             compares=COMPARED["swap"],
+            assumptions=(*self.assumptions, *unmet),
             ledger=swapped,
             details={**self.details, "converted_from": {"neighbours": "add_remove", "epsilon": self.epsilon}},
         )
@@ -229,6 +240,31 @@ def nothing_proven(why: str, delta: float = 1e-5) -> Guarantee:
         compares=COMPARED["add_remove"],
         assumptions=(),
     )
+
+
+def counted(ledger: Ledger, delta: float, numbers: float = MOST_NUMBERS) -> tuple[float, tuple[Assumption, ...]]:
+    """Return the delta at which to count a ledger of computed noise, and the assumption that fails if it has too few.
+
+    Args:
+        ledger: The releases.
+        delta: Delta of the guarantee.
+        numbers: Most normals that the releases draw.
+
+    Returns:
+        Delta less what the missing tails cost. If they cost too much, delta itself and an assumption that is not met.
+
+    >>> counted(Ledger("swap", mu=100.0), 1e-5)[1][0].status
+    'not met'
+    """
+    left, enough = exact_delta(ledger, delta, numbers)
+    exact = math.inf if enough else least_epsilon(ledger, delta)
+    if enough or math.isinf(exact):
+        return left, ()
+    statement = (
+        f"Noise that is Gaussian to the end of its tails would give an epsilon of {number(exact)}. So large a one "
+        "rests on tails that computed noise does not have."
+    )
+    return delta, (Assumption("not met", statement),)
 
 
 def level(epsilon: float, delta: float, records: int | None = None) -> Level:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from resperturb.errors import ResperturbError, UsageError
 
@@ -73,6 +73,18 @@ class World:
         total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total, group=self.group)
         return tuple(total.tolist())
+
+    def on_first(self, tensor: Tensor) -> Tensor:
+        """Add up a tensor over all processes; the first one has the sum, the others have no use for the result."""
+        if self.size > 1:
+            dist.reduce(tensor, dst=0)
+        return tensor
+
+    def of_first(self, tensor: Tensor) -> Tensor:
+        """Give every process the first one's tensor."""
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
+        return tensor
 
     def first(self, work: Callable[[], T]) -> T:
         """Let the first process do ``work`` while the others wait, and give all of them the answer, or the error."""

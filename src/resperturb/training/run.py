@@ -190,7 +190,6 @@ class Run:
             records=result.records,
             input_radius=config.input_radius(result.channels, height, width),
             networks=config.network.networks,
-            input_numbers=result.channels * height * width,
         )
         proven = config.perturbation.guarantee(facts, delta)
         if proven.epsilon == math.inf:

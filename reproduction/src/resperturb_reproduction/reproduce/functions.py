@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import JsonValue
@@ -38,6 +38,7 @@ from resperturb_reproduction.reproduce.results import (
     Theorem,
     made_now,
 )
+from resperturb_reproduction.theorems import THEOREM1_ASSUMES, theorem1
 
 if TYPE_CHECKING:
     from resperturb_reproduction.sde import ReversalResult
@@ -129,16 +130,19 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> Bud
         plan = training_length(epochs=full.dpsgd_epochs, batch_size=full.dpsgd_batch_size, records=records)
         counted = dpsgd_guarantee(noise_multiplier=noise, length=plan, delta=BUDGET_DELTA)
         epsilon, setting, protects = counted.epsilon, counted.setting, counted.protects
-        assumptions = counted.assumptions
+        assumptions = [assumption.statement for assumption in counted.assumptions]
     else:
         gamma, epochs = printed.variant.gamma, full.epochs
-        theory = additive_guarantee(
-            gamma=gamma, radius=BUDGET_RADIUS, length=training_length(epochs=epochs), delta=BUDGET_DELTA
-        )
+        noised: dict[str, Any] = {"input_std": gamma / 2, "radius": BUDGET_RADIUS, "delta": BUDGET_DELTA}
+        proven = additive_guarantee(**noised, length=training_length(epochs=epochs))
+        theory = theorem1(**noised, gamma=gamma, bound=BUDGET_RADIUS, epochs=epochs)
         rho = rdp_rho(printed.epsilon, BUDGET_DELTA)
-        epsilon, setting, protects = theory.epsilon_theorem, theory.setting, theory.protects
-        assumptions = theory.assumptions
-        exact, blocks = theory.epsilon_exact, theory.theorem.epsilon_from_blocks
+        epsilon, setting, protects = theory.epsilon, proven.setting, proven.protects
+        assumptions = [
+            *(assumption.statement for assumption in proven.assumptions),
+            *(statement.format(bound=BUDGET_RADIUS) for statement in THEOREM1_ASSUMES),
+        ]
+        exact, blocks = proven.epsilon, theory.from_blocks
         radius, bound = (scale * gamma * math.sqrt(rho / (2 * epochs)) for scale in (0.5, 1.0))
     follows = max(epsilon / printed.epsilon, printed.epsilon / epsilon) <= SAME_BUDGET
     at, attack, audit, why = _lower_bounds(printed, preset, library)
@@ -150,7 +154,7 @@ def _budget_row(printed: PrintedBudget, preset: Preset, library: Library) -> Bud
         epsilon=epsilon,
         setting=setting,
         protects=protects,
-        assumptions=tuple(assumption.statement for assumption in assumptions),
+        assumptions=tuple(assumptions),
         verdict="supported"
         if follows
         else f"contradicted: the formula gives {epsilon:.3g}, the paper printed {printed.epsilon:.4g}",

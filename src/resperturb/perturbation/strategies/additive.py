@@ -4,25 +4,19 @@ import inspect
 import itertools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
 
 from resperturb.errors import UsageError
-from resperturb.noise import Draw, NoiseSource, tail_delta
+from resperturb.noise import Draw, NoiseSource
 from resperturb.perturbation.precision import added, autocast_type
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
 if TYPE_CHECKING:
-    from resperturb.privacy import Guarantee, TrainingLength
-
-# At an epsilon of some twenty the far tails begin to count, and there the generator is not Gaussian.
-CUT_OFF = (
-    "Noise that is Gaussian to the end of its tails would give an epsilon of {epsilon}. So large a one rests on "
-    "tails that the generator cuts off, with a probability of 2^-63 per number, which is more than delta allows."
-)
+    from resperturb.privacy import Guarantee
 
 
 @register_strategy("additive")
@@ -128,33 +122,20 @@ class Additive(Strategy):
 
     def guarantee(self, facts: TrainingFacts, delta: float) -> "Guarantee":
         """Bound what the weights tell by the noise on the inputs, which all else is computed from."""
-        from resperturb.privacy.guarantee import Assumption, nothing_proven, number
+        from resperturb.privacy.additive import additive_guarantee
+        from resperturb.privacy.guarantee import nothing_proven
         from resperturb.privacy.length import training_length
 
         if self.scale != "constant":
             return nothing_proven("Noise that is scaled by the batch is covered by no proof.", delta)
         if not self.input_std:
             return nothing_proven("There is no noise on the input, and the proof rests on that alone.", delta)
-        plan = training_length(
-            epochs=facts.epochs, batch_size=facts.batch_size, records=max(facts.records, facts.batch_size)
-        )
-        proven = self._gaussian(facts, plan, delta)
-        draws = facts.input_numbers * plan.passes * facts.networks
-        tail = tail_delta(draws, proven.epsilon)
-        if tail < delta / 2:
-            # The generator cuts its tails off; what that adds to delta is taken from it beforehand.
-            return replace(self._gaussian(facts, plan, delta - tail), delta=delta)
-        cut_off = Assumption("not met", CUT_OFF.format(epsilon=number(proven.epsilon)))
-        return replace(proven, assumptions=(*proven.assumptions, cut_off))
-
-    def _gaussian(self, facts: TrainingFacts, plan: "TrainingLength", delta: float) -> "Guarantee":
-        from resperturb.privacy.additive import additive_guarantee
-
         return additive_guarantee(
-            gamma=self.gamma,
             input_std=self.input_std,
             radius=facts.input_radius if self.clip_radius is None else min(facts.input_radius, self.clip_radius),
-            length=plan,
+            length=training_length(
+                epochs=facts.epochs, batch_size=facts.batch_size, records=max(facts.records, facts.batch_size)
+            ),
             delta=delta,
             networks=facts.networks,
             radius_status="enforced",

@@ -1,15 +1,16 @@
-"""DP-SGD: each record's gradient is clipped, the sum is noised, and what that proves is kept with the run.
+"""DP-SGD: clip each record's gradient, add noise to the sum, and state what that proves.
 
-The gradients of single records are those of :mod:`resperturb.training.grad_sample`; Opacus clips and noises them, and
-the accounting is :mod:`resperturb.privacy.dpsgd`. Batches are Poisson samples, as the accounting requires: each
-record joins each batch by its own coin toss, so batches differ in size, and an empty one is a step too, of noise
-alone.
+The gradients of single records are those of :mod:`resperturb.training.grad_sample`, Opacus clips them, the noise is
+this package's, and the accounting is :mod:`resperturb.privacy.dpsgd`. Batches are Poisson samples, as the accounting
+requires: each record joins each batch at random, independently. So batches differ in size, and an empty one is a step
+too, of noise alone.
 
 Several processes draw the same sample of all records and share it out. The first one adds the noise, once, to the sum
-of what all of them found, so that what is proven does not depend on their number.
+over all of them, so the guarantee does not depend on their number.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
-from resperturb.noise import derive_key, keyed_generator
+from resperturb.noise import derive_key, keyed_generator, noisy_sum
 from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdGuarantee, calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.guarantee import Assumption
 from resperturb.privacy.length import TrainingLength, training_length
@@ -169,8 +170,6 @@ class DpsgdSteps(Steps):
     memory_format = torch.contiguous_format
 
     def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
-        from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
-
         super().__init__(config, members, execution)
         assert isinstance(config.method, Dpsgd)
         assert config.method.noise_multiplier is not None  # settle() has found it
@@ -179,14 +178,24 @@ class DpsgdSteps(Steps):
         # stays the unwrapped one, with the names it had.
         _check_for_opacus(config.model, self.model)
         self._hooks = grad_sample_hooks(self.model)
-        self._dp_optimizer = (DPOptimizer if self.world.size == 1 else DistributedDPOptimizer)(
+        self._dp_optimizer = _clipping(
             self.optimizer,
+            self._add_noise,
             noise_multiplier=self.dpsgd.noise_multiplier,
             max_grad_norm=_NEVER_CLIPS if self.dpsgd.clip is None else self.dpsgd.clip,
-            # Among several processes Opacus takes the mean of their sums, each over its share of a batch.
-            expected_batch_size=config.batch_size / self.world.size,
-            secure_mode=True,  # sums of several draws, whose low bits do not give the noise away
+            expected_batch_size=config.batch_size,
         )
+        self._noise_key = b""
+
+    def _add_noise(self, parameters: Sequence[Any]) -> None:
+        """Set the gradients: sums over all processes, to which the first one adds noise."""
+        assert self.dpsgd.noise_multiplier is not None
+        std = self.dpsgd.noise_multiplier * (self.dpsgd.clip or 0.0)
+        for number, parameter in enumerate(parameters):
+            total = self.world.on_first(parameter.summed_grad.contiguous())
+            if self.world.leads and std:
+                total = noisy_sum(total, derive_key(self._noise_key, number), std)
+            parameter.grad = self.world.of_first(total).view_as(parameter)
 
     def _set_up(self) -> None:
         # No averaging of gradients on the way: those of single records must stay apart until they are clipped.
@@ -207,7 +216,7 @@ class DpsgdSteps(Steps):
         indices = self.sample(progress)
         augmentation = keyed_generator(derive_key(key, b"augmentation"))
         set_random_state(derive_key(key, b"perturbation", *self.world.mark))
-        self._dp_optimizer.generator = keyed_generator(derive_key(key, b"gradient"), self.fabric.device)
+        self._noise_key = derive_key(key, b"gradient")
         self._dp_optimizer.zero_grad(set_to_none=True)
         chunks = indices.tensor_split(max(1, math.ceil(len(indices) / self._at_once)))
         outcomes = []
@@ -235,6 +244,17 @@ class DpsgdSteps(Steps):
         loss = self._loss_sum(logits, labels)
         self.fabric.backward(loss)
         return StepOutcome(float(loss.detach()), correct(logits, labels), len(labels))
+
+
+def _clipping(optimizer: torch.optim.Optimizer, add_noise: Callable[[Sequence[Any]], None], **settings: Any) -> Any:
+    """Wrap an optimizer so that Opacus clips gradients, and ``add_noise`` turns their sums into gradients."""
+    from opacus.optimizers import DPOptimizer
+
+    class Clipping(DPOptimizer):  # type: ignore[misc]
+        def add_noise(self) -> None:
+            add_noise(self.params)
+
+    return Clipping(optimizer, **settings)
 
 
 def _check_for_opacus(name: str, model: nn.Module) -> None:
