@@ -26,11 +26,16 @@ from resperturb.environment import environment
 from resperturb.features.cache import ROWS_PER_BATCH
 from resperturb.files import write_json
 from resperturb.heads import DPHead
+from resperturb.privacy import dpsgd_guarantee, training_length
 from resperturb.privacy.dp_head import head_mu
+from resperturb.training.methods.dpsgd import Dpsgd
 
 EPSILONS = (1.0, 3.0, 8.0, math.inf)
 DELTA = 1e-5
 SEEDS = range(5)
+REDUCTION: dict[str, int] = {}
+# Of the reproduction: the paper's length of training, or the longest that was run.
+PRESETS = ("paper", "long")
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,11 @@ def main() -> None:
     parser.add_argument("--save", type=Path, required=True)
     parser.add_argument("--only", default="", help="a part of the names of the studies to run")
     parser.add_argument("--features-only", action="store_true", help="compute the features, and train nothing")
+    parser.add_argument("--compare", type=Path, help="a folder with the reproduction's tables: copy its numbers only")
     chosen = parser.parse_args()
+    if chosen.compare is not None:
+        compare(chosen.save, chosen.compare)
+        return
     for study in STUDIES:
         if chosen.only in study.name:
             measure(study, chosen.save, chosen.features_only)
@@ -81,7 +90,7 @@ def main() -> None:
 def measure(study: Study, save: Path, features_only: bool = False) -> None:
     """Compute the features of one data set, train the heads that are missing, and save each."""
     train, test = load_pair(study.data, group_column=study.group or None, image_size=study.image_size)
-    extractor = features.build(study.extractor)
+    extractor = features.build(study.extractor, args=REDUCTION)
     kept = _row(_read(save), study) or {}
     start, fresh = time.process_time(), _Fresh()
     x = extractor.compute(train, "train", fresh)
@@ -130,11 +139,14 @@ class _Fresh:
 def _result(epsilon: float, x: Any, train: ImageSet, x_test: Any, test: ImageSet) -> dict[str, Any]:
     mu = head_mu(epsilon, DELTA)
     seeds = SEEDS if math.isfinite(epsilon) else range(1)  # without noise there is nothing to repeat
-    values, start = [], time.process_time()
+    values, accuracies, start = [], [], time.process_time()
     for seed in seeds:
         head = DPHead(epsilon, DELTA, classes=range(train.num_classes), random_state=seed)
         head.fit(x, train.labels.numpy(), train.groups)
-        values.append(_score(head.predict_proba(x_test), test.labels.numpy()))
+        probabilities, labels = head.predict_proba(x_test), test.labels.numpy()
+        accuracies.append(float((probabilities.argmax(axis=1) == labels).mean()))
+        two = train.num_classes == 2
+        values.append(float(roc_auc_score(labels, probabilities[:, 1])) if two else accuracies[-1])
     return {
         "epsilon": epsilon,
         "mu": mu,
@@ -142,14 +154,47 @@ def _result(epsilon: float, x: Any, train: ImageSet, x_test: Any, test: ImageSet
         "values": values,
         "mean": float(np.mean(values)),
         "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        "accuracy": float(np.mean(accuracies)),
         "seconds": (time.process_time() - start) / len(values),
     }
 
 
-def _score(probabilities: Any, labels: Any) -> float:
-    if probabilities.shape[1] == 2:
-        return float(roc_auc_score(labels, probabilities[:, 1]))
-    return float((probabilities.argmax(axis=1) == labels).mean())
+def compare(save: Path, results: Path) -> None:
+    """Copy what whole networks reached on the same data sets, from the results of the reproduction."""
+    networks = []
+    for data in sorted({study.data for study in STUDIES}):
+        file = results / f"{data}-table.json"
+        if not file.is_file():
+            continue
+        table = json.loads(file.read_text())
+        scales = {made["preset"]: made["data"][0] for made in table["made"]}
+        best = {}
+        for row in table["rows"]:
+            if row["preset"] in PRESETS and row["paper"] and row["measured"]:
+                rank = PRESETS.index(row["preset"])
+                if row["key"] not in best or rank < PRESETS.index(best[row["key"]]["preset"]):
+                    best[row["key"]] = row
+        for key, row in best.items():
+            scale, private = scales[row["preset"]], row["strategy"] == "dpsgd"
+            length = training_length(
+                epochs=row["epochs"], batch_size=scale["dpsgd_batch_size"], records=scale["a_quarter"]
+            )
+            proven = dpsgd_guarantee(noise_multiplier=Dpsgd().noise_multiplier, length=length, delta=DELTA)
+            networks.append(
+                {
+                    "data": data,
+                    "key": key,
+                    "name": row["name"],
+                    "preset": row["preset"],
+                    "training_images": scale["a_quarter"],
+                    "epochs": row["epochs"],
+                    "test_accuracy": row["measured"]["test_accuracy"]["mean"],
+                    "seeds": row["measured"]["test_accuracy"]["seeds"],
+                    "epsilon": proven.epsilon if private else None,
+                    "source": file.name,
+                }
+            )
+    write_json(save, {**_read(save), "networks": networks})
 
 
 def _read(save: Path) -> dict[str, Any]:

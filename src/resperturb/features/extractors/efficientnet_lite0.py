@@ -64,4 +64,5 @@ class EfficientNetLite0(Extractor):
         own = network.state_dict()  # of the same layers in the same order, under other names
         network.load_state_dict(dict(zip(own, tensors, strict=True)))
         network.reset_classifier(0)  # type: ignore[operator]
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return nn.Sequential(Photographs((self.resolution, self.resolution), *_SCALE), network)

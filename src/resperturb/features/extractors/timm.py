@@ -4,6 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from resperturb.errors import UsageError
@@ -44,6 +45,7 @@ class TimmFeatures(Extractor):
         if not pretrained:
             load_weights(network, Path(self.weights))
         network.reset_classifier(0)  # type: ignore[operator]
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
 
     def public(self) -> tuple[str, str, str, str]:

@@ -1,0 +1,224 @@
+"""The tables and the picture of docs/guarantee.md, from what benchmarks/guarantee.py measured.
+
+python -m tools.guarantee_page docs/results/guarantee.json docs/guarantee.md docs/images/guarantee
+"""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+EPSILONS = ("1.0", "3.0", "8.0", "inf")
+SHOWN = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "idc": "IDC subset",
+}
+EXTRACTORS = {"scattering": "scattering", "efficientnet-lite0": "EfficientNet-Lite0"}
+# What was aimed at before anything was measured with this code: data, features, epsilon, value, source.
+AIMS = (
+    ("mnist", "scattering", 3.0, 0.985, "prototype .9855; Tramèr and Boneh 2021, with a private median: .987"),
+    ("fashion_mnist", "scattering", 3.0, 0.897, "prototype .900; Tramèr and Boneh 2021, with a private median: .897"),
+    ("cifar10", "scattering", 3.0, 0.65, "prototype .65; Tramèr and Boneh 2021, with a private median: .670"),
+    ("cifar10", "efficientnet-lite0", 1.0, 0.795, "prototype .802"),
+    ("cifar10", "efficientnet-lite0", 3.0, 0.815, "prototype .820"),
+    ("cifar10", "efficientnet-lite0", 8.0, 0.825, "prototype .829"),
+)
+# The largest loss of AUROC that was aimed at, for patients at epsilon 3.
+LARGEST_LOSS = 0.03
+
+Found = dict[str, Any]
+
+
+def main(results: Path, page: Path, picture: Path | None = None) -> None:
+    found = json.loads(results.read_text())
+    page.write_text(filled(page.read_text(), found))
+    if picture is not None:
+        draw(found, picture)
+
+
+def filled(text: str, found: Found) -> str:
+    """Replace what stands between the marks of each table."""
+    for name, table in TABLES.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, count = re.subn(pattern, lambda m, t=table: f"{m[1]}{t(found)}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+        assert count == 1, name
+    return text
+
+
+def reached(found: Found) -> str:
+    """Return the table of scores at every epsilon."""
+    lines = [
+        "| data | features | protected | measure | epsilon 1 | epsilon 3 | epsilon 8 | same head, no noise |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        if row["results"]:
+            protected = f"{row['units']:,} {'patients' if row['group'] else 'images'}"
+            measure = "AUROC" if row["metric"] == "auroc" else "accuracy"
+            cells = [_score(row, epsilon) for epsilon in EPSILONS]
+            lines.append("| " + " | ".join([_data(row), _features(row), protected, measure, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def costs(found: Found) -> str:
+    """Return the table of sizes and processor seconds."""
+    lines = [
+        "| data | features | numbers per image | training images | test images | seconds for all features | "
+        "seconds per head |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        if row["results"]:
+            heads = [result["seconds"] for result in row["results"]]
+            spent = "" if row["feature_seconds"] is None else f"{row['feature_seconds']:,.0f}"
+            cells = [f"{row[key]:,}" for key in ("dimensions", "training_images", "test_images")]
+            lines.append(f"| {_data(row)} | {_features(row)} | {' | '.join(cells)} | {spent} | {max(heads):,.0f} |")
+    return "\n".join(lines)
+
+
+def networks(found: Found) -> str:
+    """Return the table of whole networks on the same data."""
+    lines = [
+        "| data | ResNet8, no privacy | residual perturbation | DP-SGD on ResNet8 | best head at epsilon 3 |",
+        "|---|---|---|---|---|",
+    ]
+    for data in dict.fromkeys(network["data"] for network in found["networks"]):
+        own = {network["key"].partition("-")[0]: network for network in found["networks"] if network["data"] == data}
+        heads = [(_result(row, "3.0"), row) for row in found["rows"] if row["data"] == data and _result(row, "3.0")]
+        if heads:
+            best, row = max(heads, key=lambda one: float(one[0]["accuracy"]))
+            unit = f"patients, {row['training_images']:,}" if row["group"] else f"{row['training_images']:,}"
+            head = f"{best['accuracy']:.3f} ({_features(row)}; {unit} images)"
+        else:
+            head = ""
+        plain, noisy, private = own.get("non"), own.get("gamma"), own.get("dp")
+        cells = [
+            _network(plain, "{training_images:,} images"),
+            _network(noisy, "{key}, nothing useful is proven"),
+            _network(private, "epsilon {epsilon:.1f}"),
+            head,
+        ]
+        lines.append(f"| {SHOWN[data]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def aims(found: Found) -> str:
+    """Return the table of what was aimed at."""
+    lines = ["| data | features | epsilon | aim | measured | source of the aim |", "|---|---|---|---|---|---|"]
+    for data, extractor, epsilon, value, source in AIMS:
+        row = _row(found, data, extractor)
+        result = row and _result(row, str(epsilon))
+        if result:
+            lines.append(
+                f"| {SHOWN[data]} | {EXTRACTORS[extractor]} | {epsilon:g} | {value:.3f} | "
+                f"{_verdict(result['mean'], value)} | {source} |"
+            )
+    for row in found["rows"]:
+        private, plain = _result(row, "3.0"), _result(row, "inf")
+        if row["group"] and private and plain:
+            loss = plain["mean"] - private["mean"]
+            words = "reached" if loss <= LARGEST_LOSS else "missed"
+            lines.append(
+                f"| {_data(row)} | {_features(row)} | 3 | AUROC at most {LARGEST_LOSS} below no noise | "
+                f"{loss:.3f} below, {words} | |"
+            )
+    return "\n".join(lines)
+
+
+def attacks(found: Found) -> str:
+    """Return what each epsilon means for an attacker."""
+    lines = [
+        "| epsilon | delta | mu | largest possible AUC of any attack | largest TPR at 1% FPR |",
+        "|---|---|---|---|---|",
+    ]
+    mus = {str(result["epsilon"]): result["mu"] for row in found["rows"] for result in row["results"]}
+    for epsilon in EPSILONS[:-1]:
+        if epsilon in mus:
+            mu, normal = float(mus[epsilon]), NormalDist()
+            auc, rate = normal.cdf(mu / math.sqrt(2)), normal.cdf(normal.inv_cdf(0.01) + mu)
+            lines.append(f"| {float(epsilon):g} | {found['delta']:g} | {mu:.3f} | {auc:.3f} | {rate:.3f} |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[Found], str]] = {
+    "reached": reached,
+    "networks": networks,
+    "aims": aims,
+    "attacks": attacks,
+    "costs": costs,
+}
+
+
+def _data(row: Found) -> str:
+    return SHOWN[row["data"]]
+
+
+def _features(row: Found) -> str:
+    return EXTRACTORS[row["extractor"]]
+
+
+def _row(found: Found, data: str, extractor: str) -> Found | None:
+    return next((row for row in found["rows"] if (row["data"], row["extractor"]) == (data, extractor)), None)
+
+
+def _result(row: Found, epsilon: str) -> Found | None:
+    return next((result for result in row["results"] if str(result["epsilon"]) == epsilon), None)
+
+
+def _score(row: Found, epsilon: str) -> str:
+    result = _result(row, epsilon)
+    if result is None:
+        return "not run"
+    spread = "" if result["sd"] is None else f" ± {result['sd']:.3f}"
+    short = "" if len(result["values"]) in (1, 5) else f" ({len(result['values'])} seeds)"
+    return f"{result['mean']:.3f}{spread}{short}"
+
+
+def _verdict(measured: float, aim: float) -> str:
+    return f"{measured:.3f}, {'reached' if measured >= aim else 'missed'}"
+
+
+def _network(network: Found | None, words: str) -> str:
+    return (
+        ""
+        if network is None
+        else f"{network['test_accuracy']:.3f} ({words.format(**network).replace('gamma-', 'gamma ')})"
+    )
+
+
+def draw(found: Found, picture: Path) -> None:
+    """Draw the score against epsilon, a line per data set and extractor."""
+    import matplotlib.pyplot as plt
+    from resperturb_reproduction.figures.style import PAGE, PALETTE, paper_style, save_figure
+
+    with paper_style():
+        figure, axes = plt.subplots(figsize=(PAGE, 3.0), layout="constrained")
+        shown = [row for row in found["rows"] if row["results"]]
+        for row, colour, marker in zip(shown, PALETTE, "os^Dvpd*", strict=False):
+            results = {str(result["epsilon"]): result for result in row["results"]}
+            places = [at for at, epsilon in enumerate(EPSILONS) if epsilon in results]
+            values = [results[EPSILONS[at]]["mean"] for at in places]
+            spread = [results[EPSILONS[at]]["sd"] or 0 for at in places]
+            measure = "AUROC, per patient" if row["group"] else "accuracy"
+            axes.errorbar(places, values, spread, marker=marker, color=colour)
+            label = f"{_data(row)}, {_features(row)} ({measure})"
+            axes.annotate(
+                label, (places[-1], values[-1]), (6, 0), textcoords="offset points", va="center", fontsize=7
+            )
+        axes.set_xticks(range(4), ["1", "3", "8", "no noise"])
+        axes.set(xlabel="epsilon (delta 1e-5)", title="Test score of a head on public features", xlim=(-0.2, 5.4))
+        save_figure(figure, picture)
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*map(Path, sys.argv[1:]))
