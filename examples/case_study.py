@@ -40,6 +40,7 @@ parser.add_argument(
 )
 parser.add_argument("--only", default="", help="a part of the names of the models to make")
 parser.add_argument("--features", default="efficientnet-lite0")
+parser.add_argument("--reduction", help="of the features, such as none; the default is the extractor's own")
 parser.add_argument("--out", type=Path, default=Path("runs/case-study"))
 parser.add_argument("--save", type=Path, help="the JSON file that the page is made from")
 options = parser.parse_args()
@@ -78,7 +79,7 @@ train_images, test_images = rp.data.load_pair(
 )
 labels, patients = train_images.labels.numpy(), train_images.groups
 pixels = [part.images[torch.arange(len(part))].float() / 255 - 0.5 for part in (train_images, test_images)]
-extractor = features.build(options.features)
+extractor = features.build(options.features, reduction=options.reduction)
 started = time.process_time()
 rows = [extractor.compute(part, name) for part, name in ((train_images, "train"), (test_images, "test"))]
 feature_seconds = time.process_time() - started
