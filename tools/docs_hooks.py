@@ -10,12 +10,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 COMMANDS = "reference/commands.md"
-# Pages that have moved, so that links from elsewhere still arrive.
-MOVED = {
-    "audit.html": "how-to/audit-a-run.html",
-    "distributed.html": "how-to/several-devices.html",
-    "scaling.html": "how-to/several-devices.html",
-}
 SECURITY = Path(__file__).parents[1] / "SECURITY.md"
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "audit.ipynb"
 
@@ -28,13 +22,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     present = {file.src_uri for file in files}
     config.nav = _existing(config.nav, present)
     return files
-
-
-def on_post_build(config: MkDocsConfig) -> None:
-    """Leave a page that leads on where one has moved from."""
-    for old, new in MOVED.items():
-        lead = f'<meta http-equiv="refresh" content="0; url={new}"><a href="{new}">Moved</a>'
-        (Path(config.site_dir) / old).write_text(f"<!doctype html><title>Moved</title>{lead}")
 
 
 def _existing(nav: Any, present: set[str]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Files that belong to a run: each holds the digests of that run and a checksum of its own.
 
 So the scores of one run cannot pass for those of another, and no file can be changed by accident. Neither withstands
-someone who computes them anew to deceive: against that, sign the files (docs/how-to/hand-over.md).
+someone who computes them anew to deceive: against that, sign the files (docs/how-to/release.md).
 """
 
 import hashlib

@@ -85,9 +85,9 @@ def test_a_run_that_is_signed_as_the_documentation_says_shows_a_later_change(run
         pytest.skip("there is no OpenSSH")
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    page = (Path(__file__).parents[2] / "docs/how-to/hand-over.md").read_text()
-    sign, check = re.findall(r"^\$ (cd runs/private && .*)$", page, re.MULTILINE)
-    for told, here in [("runs/private", run.path), ("~/.ssh/id_ed25519", key), ("colleague.pub", f"{key}.pub")]:
+    page = (Path(__file__).parents[2] / "docs/how-to/release.md").read_text()
+    sign, check = re.findall(r"^\$ (cd runs/noisy && .*)$", page, re.MULTILINE)
+    for told, here in [("runs/noisy", run.path), ("~/.ssh/id_ed25519", key), ("colleague.pub", f"{key}.pub")]:
         sign, check = sign.replace(told, str(here)), check.replace(told, str(here))
     subprocess.run(["bash", "-c", sign], check=True, capture_output=True)
     subprocess.run(["bash", "-c", check], check=True, capture_output=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HELP = """
 Check that the files of a run belong together and are as they were written, that no secret of the training is left,
 and that epsilon is what the configuration gives; say what could not be checked. The exit code is 1 if anything is
-wrong. To sign a run, see docs/how-to/hand-over.md.
+wrong. To sign a run, see docs/how-to/release.md.
 
 Example: `resperturb verify runs/noisy --with-data`
 """

@@ -1,7 +1,7 @@
 """Check that the files of a run belong together, are as they were written, and keep no secret.
 
 Digests and checksums find mix-ups, damage and careless edits. They do not stop someone who computes them anew; a
-signature does (docs/how-to/hand-over.md).
+signature does (docs/how-to/release.md).
 """
 
 from collections.abc import Callable
