@@ -185,11 +185,11 @@ def test_an_archive_that_lies_about_its_sizes_is_refused(tmp_path):
     refused(tmp_path / "a.npz")
 
 
-def test_an_array_larger_than_the_free_memory_is_refused(tmp_path, monkeypatch):
+def test_an_array_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
     from resperturb.data.sources import npz as source
 
     np.savez(tmp_path / "a.npz", images=np.zeros((10, 8, 8), np.uint8), labels=np.arange(10) % 2)
-    monkeypatch.setattr(source, "available_memory", lambda: 600)
+    monkeypatch.setattr(source, "physical_memory", lambda: 600)
     refused(tmp_path / "a.npz", "'images'", "parquet")
 
 

@@ -237,19 +237,6 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         load_pair("fashion-sample", data_in="disk", limit=50)
 
 
-def test_by_itself_it_takes_the_disk_for_what_is_large(tmp_path, monkeypatch):
-    file = table(tmp_path / "a.parquet", list(pictures(60)))
-    train_bytes = 48 * 6 * 6 * 3
-    monkeypatch.setattr(storage, "available_memory", lambda: 4 * train_bytes)
-    assert isinstance(load_pair(str(file))[0].images, torch.Tensor)
-    monkeypatch.setattr(storage, "available_memory", lambda: 4 * train_bytes - 4)
-    train, test = load_pair(str(file))
-    assert isinstance(train.images, Rows)
-    assert isinstance(test.images, torch.Tensor)
-    monkeypatch.setattr(storage, "available_memory", lambda: None)
-    assert isinstance(load_pair(str(file))[0].images, torch.Tensor)
-
-
 def test_the_environment_says_where_unless_the_caller_does(monkeypatch):
     monkeypatch.setenv("RESPERTURB_DATA_IN", "disk")
     assert isinstance(load_pair("fashion-sample", limit=50)[0].images, Rows)

@@ -17,12 +17,11 @@ def _remember(chosen: str | None) -> str | None:
 
 
 DataInOption = Annotated[
-    Literal["auto", "memory", "disk"] | None,
+    Literal["memory", "disk"] | None,
     typer.Option(
         "--data-in",
         callback=_remember,
-        show_default="auto",
-        help="Keep decoded images in memory, or in a file on disk that is mapped; auto: on disk if larger than "
-        "a quarter of the free memory.",
+        show_default="memory",
+        help="Keep decoded images in memory, or in a file that is mapped.",
     ),
 ]

@@ -91,9 +91,9 @@ def load_pair(
         bits: How many bits the values of 16-bit images have (12 for most X-ray and CT images), if the files do not
             say; all 16 unless given.
         limit: Take at most so many images of each part, a random but always the same choice.
-        data_in: Where decoded images are kept: in ``memory``; on ``disk``, decoded once into a file that is mapped;
-            or ``auto``, which takes the disk for what is larger than a quarter of the memory that is free. Results do
-            not depend on it. Left out, the environment variable RESPERTURB_DATA_IN says it, or else it is ``auto``.
+        data_in: Where decoded images are kept: in ``memory``, or on ``disk``, decoded once into a file that is
+            mapped. Results do not depend on it. Left out, the environment variable RESPERTURB_DATA_IN says it, or
+            else it is ``memory``.
 
     Returns:
         The training and the test images; the ``summary`` of either says what was used, converted and skipped.

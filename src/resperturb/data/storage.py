@@ -1,4 +1,4 @@
-"""Where decoded images are kept: in memory, or decoded once into a file that is mapped into memory.
+"""Keep decoded images in memory, or decode them once into a file that is mapped into memory.
 
 A mapped file takes no memory of its own: the system reads the pages that are asked for, and drops them when the
 memory is wanted for something else. The file is written under another name and renamed when it is complete, so a
@@ -22,7 +22,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -31,17 +31,16 @@ import PIL
 import torch
 
 from resperturb.data.decoding import Decoder, Tally
-from resperturb.data.memory import available_memory, physical_memory
 from resperturb.data.paths import expanded
 from resperturb.data.records import Records, StreamedImages
 from resperturb.data.rows import Images, Pixels, Rows
 from resperturb.errors import ResperturbError, UsageError
 
-DataIn: TypeAlias = Literal["auto", "memory", "disk"]
+DataIn: TypeAlias = Literal["memory", "disk"]
 DATA_IN_VARIABLE = "RESPERTURB_DATA_IN"
 CACHE_VARIABLE = "RESPERTURB_CACHE"
-# Training copies the chosen images once more, an attack asks about half of them, and the network needs room too.
-SHARE_OF_MEMORY = 0.25
+# Training copies the chosen images once more, and the network needs room too.
+SHARE_OF_MEMORY = 0.4
 # Left free on the disk for everything else.
 _SPARE_BYTES = 1 << 28
 # To be raised when the same file would be decoded to other pixels.
@@ -51,21 +50,17 @@ _SECONDS_BETWEEN_MESSAGES = 30
 _logger = logging.getLogger(__name__)
 
 
-class _DoesNotFitError(Exception):
-    pass
-
-
 def chosen_data_in(data_in: str | None = None) -> DataIn:
-    """Settle where images are kept: as asked, or as RESPERTURB_DATA_IN says, or by their size.
+    """Settle where images are kept: as asked, or as RESPERTURB_DATA_IN says, or in memory.
 
     >>> chosen_data_in("disk")
     'disk'
     """
-    chosen = data_in or os.environ.get(DATA_IN_VARIABLE) or "auto"
-    if chosen not in ("auto", "memory", "disk"):
+    chosen = data_in or os.environ.get(DATA_IN_VARIABLE) or "memory"
+    if chosen not in ("memory", "disk"):
         raise UsageError(
-            f"Images are kept in 'memory', on 'disk', or wherever they fit ('auto'), not in {chosen!r} "
-            f"(--data-in, or the environment variable {DATA_IN_VARIABLE})."
+            f"Images are kept in 'memory' or on 'disk', not in {chosen!r} (--data-in, or the environment variable "
+            f"{DATA_IN_VARIABLE})."
         )
     return chosen  # type: ignore[return-value]
 
@@ -78,41 +73,30 @@ def cache_folder(kind: str) -> Path:
 
 
 def decoded(records: Records, decoder: Decoder, data_in: DataIn) -> Images:
-    """Decode the images of ``records`` into memory, or into a mapped file, or wherever they fit."""
-    if isinstance(records.images, np.ndarray) and data_in == "auto" and not isinstance(records.images, np.memmap):
-        data_in = "memory"  # they are there already
-    if data_in != "disk":
-        with suppress(_DoesNotFitError):
-            allocate = _IfItFits() if data_in == "auto" else in_memory
-            return torch.from_numpy(decoder.into(allocate, records.images, records.where))
-    return Rows([_on_disk(records, decoder)])
+    """Decode the images of ``records`` into memory, or into a mapped file."""
+    if data_in == "disk":
+        return Rows([_on_disk(records, decoder)])
+    return torch.from_numpy(decoder.into(in_memory, records.images, records.where))
 
 
 def in_memory(shape: tuple[int, ...]) -> Pixels:
-    """Allocate ``[N, C, H, W]``, or say that this machine could never hold it."""
-    needed, there = math.prod(shape), physical_memory()
+    """Allocate ``[N, C, H, W]``, unless it takes too much of this machine's memory."""
+    needed = math.prod(shape)
     try:
-        if there is not None and needed > there:
+        if needed > SHARE_OF_MEMORY * physical_memory():
             raise MemoryError
         return np.empty(shape, dtype=np.uint8)
     except MemoryError:
         raise UsageError(
-            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.1f} GiB, which this machine cannot "
-            "give: keep them on disk (--data-in disk), or give a smaller image size (--image-size) or fewer images."
+            f"{shape[0]:,} images of {shape[3]}x{shape[2]} need {needed / 2**30:,.1f} GiB, too much of this "
+            "machine's memory: keep them on disk (--data-in disk), or give a smaller image size (--image-size) or "
+            "fewer images."
         ) from None
 
 
-class _IfItFits:
-    """Allocate in memory where the set is small. Once begun it stays there: nothing is decoded twice."""
-
-    begun = False
-
-    def __call__(self, shape: tuple[int, ...]) -> Pixels:
-        there = available_memory()
-        if not self.begun and there is not None and math.prod(shape) > SHARE_OF_MEMORY * there:
-            raise _DoesNotFitError
-        self.begun = True
-        return in_memory(shape)
+def physical_memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _on_disk(records: Records, decoder: Decoder) -> Pixels:
@@ -203,8 +187,7 @@ def _reserved(file: Path, shape: tuple[int, ...]) -> Pixels:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(opened.fileno(), start, size)
         else:
-            for at in range(0, size, 1 << 24):
-                opened.write(bytes(min(1 << 24, size - at)))
+            opened.truncate(start + size)
     return np.lib.format.open_memmap(file, mode="r+")
 
 

@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from resperturb.data.memory import available_memory
 from resperturb.data.paths import one_line, open_regular, printable
 from resperturb.data.records import Columns, Records, clean_groups, clean_labels, identity_of
 from resperturb.data.sources import Parts, Place, data_sources
+from resperturb.data.storage import SHARE_OF_MEMORY, physical_memory
 from resperturb.errors import UsageError
 
 _ENCRYPTED = 0x1
@@ -98,11 +98,10 @@ class _Arrays:
                     f"The array {name!r} of {self.shown} claims the shape {shape} of {dtype}, {needed:,} bytes, and "
                     f"the file has {info.file_size - start:,} for it: save it anew."
                 )
-            free = available_memory()
-            if free is not None and needed > free:
+            if needed > SHARE_OF_MEMORY * physical_memory():
                 raise UsageError(
-                    f"The array {name!r} of {self.shown} takes {needed / 2**30:,.0f} GiB unpacked, and "
-                    f"{free / 2**30:,.0f} are free: use parquet files or an image folder."
+                    f"The array {name!r} of {self.shown} takes {needed / 2**30:,.0f} GiB unpacked, too much of this "
+                    "machine's memory: use parquet files or an image folder."
                 )
             values = np.frombuffer(member.read(), dtype)
         return values.reshape(shape, order="F" if fortran else "C")
