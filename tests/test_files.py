@@ -4,6 +4,8 @@ import json
 import math
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from resperturb.errors import BusyError, ResperturbError
-from resperturb.files import held, read_json, write_bytes, write_json
+from resperturb.errors import BusyError, ResperturbError, UsageError
+from resperturb.files import held, leftovers, parse_yaml, read_json, write_bytes, write_json
+from resperturb.report.policy import read_policy
 
 
 @contextmanager
@@ -87,3 +90,68 @@ def test_a_damaged_file_is_refused_in_one_sentence_with_its_name(tmp_path: Path,
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ResperturbError, match="a.json"):
         read_json(Bound, tmp_path / "a.json")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from resperturb import files
+
+os.fsync = lambda handle: os.kill(os.getpid(), 9)
+files.write_bytes(Path(sys.argv[1]), b"half")
+"""
+
+
+def killed_while_writing(path: Path) -> list[Path]:
+    """Kill a process in the middle of writing a file, and give what it left in the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
+    [left] = [found for found in path.parent.iterdir() if found.suffix == ".tmp"]
+    return [left]
+
+
+@pytest.mark.parametrize("name", ["audit.json", "attacks/rmia.json", "scores/members.npy"])
+def test_what_a_killed_process_left_goes_when_the_folder_is_opened_under_its_lock(tmp_path: Path, name: str) -> None:
+    [left] = killed_while_writing(tmp_path / name)
+    (tmp_path / ".mine.tmp").touch()  # of somebody else
+    with held(tmp_path):
+        assert not left.exists()
+    assert (tmp_path / ".mine.tmp").exists()
+
+
+def test_what_a_killed_process_left_goes_when_the_same_file_is_written(tmp_path: Path) -> None:
+    killed_while_writing(tmp_path / "report.html")
+    other = killed_while_writing(tmp_path / "other" / "report.html")
+    write_bytes(tmp_path / "report.html", b"whole")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["report.html"]
+    assert all(path.exists() for path in other)
+
+
+def test_a_file_that_is_being_written_is_no_leftover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: seen.append(len(leftovers(tmp_path))))
+    write_bytes(tmp_path / "a", b"whole")
+    assert seen == [0]
+
+
+@pytest.mark.parametrize("text", ["a: 1\na: 2", "limits: {auc: 0.6, auc: 0.9}"])
+def test_a_key_that_is_given_twice_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is given twice"):
+        parse_yaml(text, "the policy")
+
+
+@pytest.mark.parametrize("text", ["yes", "no", "on", "010", "0x10", "0o10", "1:30", "1_000", "2026-01-01"])
+def test_what_yaml_1_1_turns_into_other_values_is_text(text: str) -> None:
+    assert parse_yaml(f"a: {text}", "the policy") == {"a": text}
+
+
+def test_numbers_truth_and_nothing_are_what_json_has() -> None:
+    found = parse_yaml("[0, -3, 12, 0.6, 1e-5, 1.5E3, .5, 1., true, False, null, ~, [], {}, 'x', -.inf]", "x")
+    assert found == [0, -3, 12, 0.6, 1e-5, 1500.0, 0.5, 1.0, True, False, None, None, [], {}, "x", -math.inf]
+
+
+@pytest.mark.parametrize("value", ["yes", "true", ".inf", ".nan", "010", "1:30", "'0.6'"])
+def test_a_limit_of_a_policy_is_a_finite_number(tmp_path: Path, value: str) -> None:
+    (tmp_path / "policy.yaml").write_text(f"limits:\n  auc: 0.6\n  epsilon_proven: {value}\n")
+    with pytest.raises(UsageError, match="limits.epsilon_proven"):
+        read_policy(tmp_path / "policy.yaml")

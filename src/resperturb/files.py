@@ -1,19 +1,21 @@
 """Files that are written whole or not at all, that say when they were changed, and that are checked when read."""
 
 import fcntl
-import glob
 import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from resperturb.errors import BusyError, ResperturbError, UsageError
 
@@ -62,8 +64,11 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent, path.name)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with open(handle, "wb") as file:
+            with suppress(OSError):  # shows that its writer is alive; not every file system has locks
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -82,16 +87,49 @@ def _write_to_device(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def leftovers(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Find what a process that was killed while it wrote one of these files has left behind."""
-    return [path for name in names for path in folder.glob(f".{glob.escape(name)}.*.tmp")]
+def leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """Find the temporary files in a folder whose writer was killed.
+
+    Args:
+        folder: The folder.
+        name: The name of the file that was being written; None for any.
+    """
+    known = re.escape(name) if name is not None else ".+"
+    found = (path for path in folder.iterdir() if re.fullmatch(rf"\.{known}\.[0-9a-f]{{8}}\.tmp", path.name))
+    return [path for path in found if _is_abandoned(path)]
 
 
-def read_bytes(path: Path) -> bytes:
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what :func:`leftovers` finds, as far as this user may."""
+    with suppress(OSError):
+        for path in leftovers(folder, name):
+            path.unlink(missing_ok=True)
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether no process holds the lock that the writer of a temporary file keeps."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
     """Read a regular file, and nothing else: a pipe would be waited for without end.
 
+    Args:
+        path: The file.
+        most: Largest size in bytes; None for any.
+
     Raises:
-        ResperturbError: It cannot be read.
+        ResperturbError: It cannot be read, or is larger.
 
     >>> read_bytes(Path("/dev/zero"))
     Traceback (most recent call last):
@@ -99,6 +137,8 @@ def read_bytes(path: Path) -> bytes:
     resperturb.errors.ResperturbError: cannot read /dev/zero: it is not a regular file.
     """
     with _regular(path) as file:
+        if most is not None and os.fstat(file.fileno()).st_size > most:
+            raise ResperturbError(f"cannot read {path}: it has more than {most:,} bytes.")
         return file.read()
 
 
@@ -118,7 +158,8 @@ def _regular(path: Path) -> Iterator[BufferedReader]:
 def held(folder: Path) -> Iterator[None]:
     """Make a folder that only its owner may enter, or find it, and hold it for this process.
 
-    The lock is the kernel's, so a killed process leaves none behind.
+    The lock is the kernel's, so a killed process leaves none behind. Temporary files of killed processes are removed,
+    in the folders directly below too.
 
     Raises:
         BusyError: Another process holds it.
@@ -139,6 +180,8 @@ def held(folder: Path) -> Iterator[None]:
             raise ResperturbError(
                 f"cannot lock {folder}: {error.strerror}; choose a folder on a file system with locks."
             ) from error
+        for place in (folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())):
+            remove_leftovers(place)
         yield
     finally:
         os.close(handle)
@@ -267,7 +310,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(content: bytes | str, where: object) -> Any:
-    """Read YAML, of plain values only.
+    """Read YAML of plain values: numbers in decimals, true and false, text, lists and mappings without repeated keys.
 
     Args:
         content: The text.
@@ -282,8 +325,40 @@ def parse_yaml(content: bytes | str, where: object) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(content.decode() if isinstance(content, bytes) else content)
+        return yaml.load(content.decode() if isinstance(content, bytes) else content, _yaml_loader())
     except RecursionError as error:
         raise UsageError(f"{where} is nested too deeply.") from error
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:  # the last of dates that are none
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())[:300]}.") from error
+
+
+@cache
+def _yaml_loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Values as YAML 1.2 and JSON have them: ``yes``, ``010`` and ``1:30`` are text, and no key comes twice."""
+
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            counts = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+            if twice := [key for key, count in counts.items() if count > 1]:
+                raise ValueError(f"the key {twice[0]!r} is given twice")
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            return found
+
+    number = r"[-+]?(0|[1-9][0-9]*)"
+    real = (
+        rf"{number}(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9]+([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    )
+    for kind, pattern, first in (
+        ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("null", "~|null|Null|NULL|", "~nN\0"),
+        ("int", number, "-+0123456789"),
+        ("float", real, "-+.0123456789"),
+        ("merge", "<<", "<"),
+    ):
+        firsts = ["" if letter == "\0" else letter for letter in first]
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), firsts)
+    return Loader

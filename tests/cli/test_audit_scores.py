@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 
 from resperturb.bounds import audit_scores
 from resperturb.cli import app
+from resperturb.errors import UsageError
 
 RNG = np.random.default_rng(0)
 MEMBERS, NONMEMBERS = RNG.normal(1, 1, 400), RNG.normal(0, 1, 400)
@@ -92,3 +95,30 @@ def test_impossible_options_are_refused(files, wrong):
     result = run(*files, *wrong)
     assert result.exit_code != 0
     assert wrong[0].removeprefix("--") in str(result.exception)
+
+
+def test_only_regular_files_of_a_bounded_size_are_read(files, tmp_path):
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "device.txt").symlink_to("/dev/zero")
+    with open(tmp_path / "huge.npy", "wb") as huge:
+        huge.truncate(1 << 40)
+    (tmp_path / "claims.npy").write_bytes(
+        b"\x93NUMPY\x01\x00\x76\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117)
+        + b"\n"
+    )
+    said = {"pipe.npy": "regular", "device.txt": "regular", "huge.npy": "more than", "claims.npy": "not a file of"}
+    for name, why in said.items():
+        result = run(files[0], str(tmp_path / name))
+        assert isinstance(result.exception, UsageError)
+        assert why in str(result.exception)
+
+
+def test_names_that_are_not_utf_8_are_read_and_shown(files, tmp_path):
+    named = os.fsencode(tmp_path) + b"/m\xff.npy"
+    shutil.copy(files[0], named)
+    command = [sys.executable, "-m", "resperturb", "audit-scores", named, files[1]]
+    assert subprocess.run([*command, "--json"], capture_output=True, check=True).stdout
+    broken = os.fsencode(tmp_path) + b"/\xfe.npy"
+    done = subprocess.run([*command[:3], "audit-scores", broken, files[1]], capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr, "Error" in done.stderr) == (2, False, True)

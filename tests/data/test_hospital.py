@@ -202,6 +202,33 @@ def test_a_circle_of_links_ends(tmp_path):
     assert summary_of(folder, bits=12).train == 8
 
 
+def test_folders_that_link_to_each_other_are_read_once(tmp_path):
+    """Nine folders with links to the eight others have 9! ways through them."""
+    folder = scans(tmp_path)
+    places = [folder / "ill" / str(number) for number in range(9)]
+    for place in places:
+        place.mkdir()
+    for place in places:
+        for other in set(places) - {place}:
+            (place / f"to{other.name}").symlink_to(other, target_is_directory=True)
+    found = summary_of(folder, bits=12)
+    assert found.train + found.test == 10
+    assert dict(found.skipped)["links to folders that were read already"] == 72
+
+
+def test_links_out_of_the_folder_are_counted_and_said(tmp_path):
+    folder = scans(tmp_path / "set")
+    elsewhere = tmp_path / "elsewhere"
+    (folder / "ill").rename(elsewhere)
+    (folder / "ill").symlink_to(elsewhere, target_is_directory=True)
+    one = next(iter((folder / "well").iterdir()))
+    one.rename(tmp_path / one.name)
+    one.symlink_to(tmp_path / one.name)
+    found = summary_of(folder, bits=12)
+    assert dict(found.converted)["behind links out of the folder"] == len(list(elsewhere.iterdir())) + 1
+    assert "behind links out of the folder" in str(found)
+
+
 # Other than square
 
 

@@ -1,14 +1,19 @@
 """Scores of an attack: one number per record, higher where the attacker believes the record was a member."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from resperturb.errors import UsageError
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import read_bytes
+from resperturb.sealed import DAMAGED_ARCHIVE
 
 Scores = NDArray[np.float64]
+
+LARGEST_FILE = 1 << 28
 
 
 def check_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Scores]:
@@ -81,7 +86,7 @@ def read_scores(path: Path) -> Scores:
         The scores.
 
     Raises:
-        UsageError: The file cannot be read, or holds anything but scores.
+        UsageError: The file cannot be read, is larger than 256 MiB, or holds anything but scores.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "members.txt"
@@ -89,18 +94,20 @@ def read_scores(path: Path) -> Scores:
     >>> read_scores(file)
     array([ 0.5, -inf])
     """
+    if path.suffix == ".npz":
+        raise UsageError(f"{path} holds several arrays; save the scores alone: numpy.save('scores.npy', array).")
     try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-        elif path.suffix == ".npz":
-            raise UsageError(f"{path} holds several arrays; save the scores alone: numpy.save('scores.npy', array).")
-        else:
-            values = _from_text(path)
+        content = read_bytes(path, LARGEST_FILE)
+        values = (
+            np.load(io.BytesIO(content), allow_pickle=False)
+            if path.suffix == ".npy"
+            else _from_text(content.decode(), path)
+        )
     except UsageError:
         raise
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}.") from error
-    except (ValueError, EOFError) as error:
+    except ResperturbError as error:
+        raise UsageError(str(error)) from error
+    except DAMAGED_ARCHIVE as error:
         raise UsageError(
             f"{path} is not a file of numbers; give a .npy file written by numpy.save (no pickled objects), "
             "or a text file with one number per line."
@@ -108,9 +115,9 @@ def read_scores(path: Path) -> Scores:
     return _checked(str(path), values)
 
 
-def _from_text(path: Path) -> Scores:
+def _from_text(text: str, path: Path) -> Scores:
     values = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
                 values.append(float(line))

@@ -110,7 +110,7 @@ def load_pair(
     _check_whole("limit", limit, None)
     place = chosen_data_in(data_in)
     train, test = read_records(str(spec), Columns(image_column, label_column, group_column))
-    skipped = dict(train.skipped)
+    skipped, noted = dict(train.skipped), dict(train.noted)
     if len(set(train.labels)) < 2:
         raise UsageError(
             f"The images of {train.origin} are all of one class ({train.labels[0]!r}), and a classifier needs two: "
@@ -122,8 +122,9 @@ def load_pair(
         kept, out = held_out(codes, TEST_FRACTION, _FIXED_SEED, train.groups)
         train, test = train.select(kept), train.select(out)
     else:
-        for reason, count in test.skipped:
-            skipped[reason] = skipped.get(reason, 0) + count
+        for total, more in ((skipped, test.skipped), (noted, test.noted)):
+            for reason, count in more:
+                total[reason] = total.get(reason, 0) + count
     _refuse_shared_groups(train, test)
     if train.names is not None and test.names is not None and train.names != test.names:
         raise UsageError(f"{train.origin} and {test.origin} declare different class names: use the same in both.")
@@ -147,11 +148,11 @@ def load_pair(
         printable(spec),
         len(train),
         len(test),
-        tuple(sorted(decoder.tally.converted.items())),
+        (*sorted(decoder.tally.converted.items()), *sorted(noted.items())),
         tuple(sorted(skipped.items())),
         _advice(decoder.tally),
     )
-    unexpected = bool(summary.advice or skipped.keys() - {_BEYOND_LIMIT})
+    unexpected = bool(summary.advice or noted or skipped.keys() - {_BEYOND_LIMIT})
     alone = parent_process() is None and os.environ.get("RANK", "0") == "0"  # one process speaks for all
     _logger.log(logging.WARNING if unexpected and alone else logging.DEBUG, "%s", summary)
     channels = max(train_images.shape[1], test_images.shape[1])

@@ -60,7 +60,7 @@ class Records:
 
     ``names`` are the class names the source declares for labels 0, 1, ...; None if it declares none. ``identity``
     changes whenever the files may have changed that the images come from. ``skipped`` says how many files were left
-    out, by reason.
+    out, by reason; ``noted`` how many were used, and how they are special.
     """
 
     images: Sequence[bytes | Path] | StreamedImages | np.ndarray[Any, Any]
@@ -71,6 +71,7 @@ class Records:
     origin: str
     identity: str
     skipped: tuple[tuple[str, int], ...] = ()
+    noted: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.images) == 0:

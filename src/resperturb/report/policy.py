@@ -32,7 +32,8 @@ EVIDENCE = {"shadows": "shadow model", "records": "record", "canaries": "canary"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Strict: `yes` and "0.6" are no numbers.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Limits(_Part):

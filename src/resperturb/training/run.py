@@ -236,15 +236,10 @@ class Run:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
 
-    def leftovers(self) -> list[Path]:
-        """Find what processes that were killed while they wrote for the training have left behind."""
-        names = (self.checkpoint_path, self.model_path, self.metrics_path, self.result_path, self.pending_path)
-        return leftovers(self.path, (CONFIG, ROWS, SECRET, *(path.name for path in names)))
-
     def secrets(self) -> list[Path]:
         """Find the files that may hold the secret of a training; a finished run has none."""
         kept = (self.path / SECRET, self.checkpoint_path)
-        return [*(path for path in kept if path.exists()), *self.leftovers()]
+        return [*(path for path in kept if path.exists()), *leftovers(self.path)]
 
     def finish(self, result: TrainingResult) -> None:
         """Write what came out, once nothing secret is left in the folder."""
@@ -363,9 +358,9 @@ def _check_free(path: Path, config: TrainConfig) -> None:
 
 
 def _tidy(run: Run) -> None:
-    for path in run.secrets() if run.finished else run.leftovers():
-        path.unlink()
     if run.finished:
+        for path in run.secrets():
+            path.unlink()
         run.pending_path.unlink(missing_ok=True)
     elif run.pending_path.exists() and run.model_path.exists():
         run._read_result(run.pending_path)

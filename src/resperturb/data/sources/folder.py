@@ -90,11 +90,14 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
         found = "its images must lie in one folder per class" if images else "it holds no images"
         raise UsageError(f"{printable(folder)} has no class folders (<class>/<image>): {found}.")
     skipped.update(_why_not(entry) or "images outside the class folders" for entry in loose)
+    root, outside = folder.resolve(), 0
     for path in classes:
         before = len(files)
-        for file in _walk(path, frozenset()):
+        for place, file in _walk(path, set(), skipped):
             if (reason := _why_not(file)) is None:
                 files.append(file)
+                real = file.resolve() if file.is_symlink() else place
+                outside += not real.is_relative_to(root)
             else:
                 skipped[reason] += 1
         if len(files) == before:
@@ -116,19 +119,25 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
         printable(folder),
         identity_of(files),
         tuple(sorted(skipped.items())),
+        (("behind links out of the folder", outside),) if outside else (),
     )
 
 
-def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
-    """All files under a folder, its own first, and hidden folders; links are followed, but not in circles."""
+def _walk(folder: Path, seen: set[Path], skipped: Counter[str]) -> Iterator[tuple[Path, Path]]:
+    """Give all files under a folder, its own first, each with the real place of its folder.
+
+    Hidden folders count as files. Links are followed, but no folder is read twice.
+    """
     place = folder.resolve()
-    if place in above:
+    if place in seen:
+        skipped["links to folders that were read already"] += 1
         return
+    seen.add(place)
     entries = _entries(folder)
-    yield from (entry for entry in entries if not _is_open_folder(entry))
+    yield from ((place, entry) for entry in entries if not _is_open_folder(entry))
     for entry in entries:
         if _is_open_folder(entry):
-            yield from _walk(entry, above | {place})
+            yield from _walk(entry, seen, skipped)
 
 
 def _is_open_folder(entry: Path) -> bool:
