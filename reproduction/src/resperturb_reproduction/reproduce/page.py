@@ -11,9 +11,8 @@ from html import escape
 from pathlib import Path
 
 from resperturb.files import write_bytes
-from resperturb_reproduction.reproduce.declarations import BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
-from resperturb_reproduction.reproduce.plan import estimate, needs
-from resperturb_reproduction.reproduce.presets import PRESETS
+from resperturb_reproduction.reproduce.declarations import BFLOAT16, BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
+from resperturb_reproduction.reproduce.missing import missing
 from resperturb_reproduction.reproduce.readings import table as readings_table
 from resperturb_reproduction.reproduce.readings import watched
 from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Computed, Made, Row, Spread, Trained
@@ -309,41 +308,16 @@ def _outcome(page: Page, result: AnyResult) -> str:
 
 
 def _missing(page: Page) -> str:
-    """List the table rows that have fewer than three seeds at full length, with the core-hours they take."""
-    preset, lines, total = PRESETS["paper"], [], 0.0
-    seen: set[str] = set()
-    for name in (*TABLES, DECAYED):
-        experiment, result = BY_ID[name], _trained(page, name)
-        for cell in experiment.cells:
-            row = next(
-                (
-                    r
-                    for r in (result.rows if result else ())
-                    if (r.data, r.key, r.preset) == (cell.data, cell.key, "paper")
-                ),
-                None,
-            )
-            have = () if row is None else row.seeds
-            wanted = [seed for seed in range(preset.seeds_of(experiment, cell)) if seed not in have]
-            seconds = 0.0
-            for seed in wanted:
-                need = needs(experiment, cell, preset, seed)
-                for config in (need.target, *need.shadows):
-                    if config.digest not in seen:
-                        seen.add(config.digest)
-                        seconds += estimate(config)
-            total += seconds
-            if wanted:
-                head = f"{DATA_TITLES[cell.data]}, {cell.name}"
-                lines.append(f"| {name} | {head} | {len(have)} | {len(wanted)} | {seconds / 3600:.1f} |")
+    """List what is not measured at full length, with the core-hours that it takes."""
+    lines = missing(page.found, TABLES)
     if not lines:
         return ""
-    head = "| table | row | seeds | missing | core-hours |\n|---|---|---|---|---|\n"
-    return (
-        f"## What is missing\n\nTable rows with fewer than three seeds at full length: about {total / 3600:.0f} "
-        "core-hours in 32 bits, shadow models of the paper's and the adaptive attack included.\n\n"
-        f"<details markdown><summary>The rows</summary>\n\n{head}" + "\n".join(lines) + "\n\n</details>"
+    total = sum(line.core_seconds for line in lines) / 3600
+    head = (
+        f"## What is missing\n\nAbout {total:.0f} core-hours, by times measured on two cores without a GPU. "
+        "Shadow models are included.\n\n| not measured at full length | trainings | core-hours |\n|---|---|---|\n"
     )
+    return head + "\n".join(f"| {line.what} | {line.trainings} | {line.core_seconds / 3600:.1f} |" for line in lines)
 
 
 def _table_page(page: Page) -> list[str]:
@@ -466,6 +440,7 @@ def _open_page(page: Page) -> list[str]:
     if decayed is not None:
         parts += ["## Decay 5e-4, no input noise", _rows(decayed, decayed.shown, page.spreads), _answers(decayed)]
         parts += [_claims(judge_claims(decayed, page.spreads)), _harder_attacks(decayed)]
+    parts += [_precision(page)]
     for name in OPEN_IDS[2:]:
         result = _trained(page, name)
         if result is not None:
@@ -473,6 +448,34 @@ def _open_page(page: Page) -> list[str]:
             parts += [_fold("Notes", BY_ID[name].notes), _fold("How it was made", _provenance(result.made))]
     listed = ", ".join(page.numbers(name) for name in OPEN_IDS if name in page.found)
     return [*parts, f"Numbers: {listed}. [Summary](../{page.path.parent.name}.md)."]
+
+
+def _precision(page: Page) -> str:
+    """Compare rows that were trained in bfloat16 with the same rows in 32 bits."""
+    lines = []
+    for result in (each for each in page.found.values() if isinstance(each, Trained)):
+        for row in result.rows:
+            key = row.key.removesuffix(f"-{BFLOAT16}")
+            same = [other for other in result.rows if (other.key, other.preset) == (key, row.preset)]
+            if key == row.key or not same or row.preset == "quick":
+                continue
+            cells = [_named(same[0], same), _length(row)]
+            for metric in ("train_accuracy", "test_accuracy"):
+                ours, theirs = row.measured.of(metric), same[0].measured.of(metric)
+                assert ours is not None
+                assert theirs is not None
+                reach = page.spreads.reach(metric, theirs.mean, result.data_of(row), row.strategy)
+                seen = "unknown" if reach is None else f"{reach:.3f}"
+                cells.append(f"{theirs.mean:.3f} / {ours.mean:.3f} (± {seen})")
+            lines.append(f"| {' | '.join(cells)} |")
+    if not lines:
+        return ""
+    return (
+        "## bfloat16 against 32 bits\n\nForward passes of the readings are in bfloat16, and their noise in 32 bits. "
+        "Two rows were trained both ways, once each. A difference above the number in brackets would be seen.\n\n"
+        "| row | trained | train, 32 bits / bfloat16 | test, 32 bits / bfloat16 |\n|---|---|---|---|\n"
+        + "\n".join(lines)
+    )
 
 
 def _settings(result: Trained) -> str:

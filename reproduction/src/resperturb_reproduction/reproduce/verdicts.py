@@ -159,6 +159,11 @@ class Spreads:
             return None
         return max(pooled.multiple, 1.0) * _sampling_error(metric, mean, data), pooled.freedom
 
+    def reach(self, metric: str, mean: float, data: DataUsed, strategy: str) -> float | None:
+        """Give the smallest difference between two trainings of one row that would be seen."""
+        found = self.of(metric, mean, data, strategy)
+        return None if found is None else quantile(found[1]) * found[0] * math.sqrt(2)
+
     def tolerance(self, metric: str, mean: float, data: DataUsed, strategy: str, seeds: int) -> float | None:
         """Say how far a published number may be from a measured mean and still be met."""
         found = self.of(metric, mean, data, strategy)
