@@ -453,7 +453,8 @@ def test_compare_says_what_differs_and_sorts(audited_run: Run, noisy_run: Run, p
     assert order("leakage") == ["noisy", "plain", "private"]  # what was not audited comes last
     assert order("epsilon")[0] == "private"
     shown = CliRunner().invoke(app, ["compare", *paths], env={"COLUMNS": "200"}).stdout
-    assert "additive 0.5 (also differs: " in shown
+    assert "The models also differ in: " in " ".join(shown.split())
+    assert "additive 0.5" in shown
     assert "DP-SGD 2" in shown
 
 

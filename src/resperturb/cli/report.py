@@ -128,20 +128,22 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     ways = measured_alike(runs)
     if why := not_comparable(runs):
         caption += f" {why}"
+    if others := other_differences(runs):
+        caption += f" The models also differ in: {', '.join(others)}."
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     table.add_column("model\n  what differs", overflow="fold")
     headings = ["AUC\n95%", "TPR at\n1% FPR", "train\nacc.", "test\nacc.", "epsilon\nproven"]
     shown = [f"shown\nas {number}" for number in range(1, len(ways) + 1)]
     for heading in [*headings, *(shown if len(ways) > 1 else ["epsilon\nshown"])]:
         table.add_column(heading, justify="right", no_wrap=True)
-    for run, differs in zip(runs, differences(runs), strict=True):
+    for run in runs:
         leak, named = "not\naudited", ""
         if run.strongest is not None:
             low, high = run.strongest.interval
             leak, point = f"{run.strongest.auc:.3f}\n{low:.3f}-{high:.3f}", run.tpr
             named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
         table.add_row(
-            Text(visible(f"{run.name}\n  {differs}")),
+            Text(visible(f"{run.name}\n  {run.defence or 'defence not stated'}")),
             leak,
             named,
             f"{run.subject.train_accuracy:.3f}",
@@ -153,13 +155,11 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     return table
 
 
-def differences(runs: "Sequence[ReportedModel]") -> list[str]:
-    """Say of each model its defence, and the names of other settings in which the models differ."""
+def other_differences(runs: "Sequence[ReportedModel]") -> list[str]:
+    """Return the names of the settings, other than the defence, in which models differ."""
     from resperturb.report.page import facts_table
 
-    others = [row.label for row in facts_table(runs) if row.differs and row.label not in ("noise", "method")]
-    also = f" (also differs: {', '.join(others)})" if others else ""
-    return [f"{run.defence or 'defence not stated'}{also}" for run in runs]
+    return [row.label for row in facts_table(runs) if row.differs and row.label not in ("noise", "method")]
 
 
 def _proven(run: "ReportedModel") -> str:
