@@ -272,13 +272,14 @@ def test_status_counts_what_is_done_and_learns_from_measured_times(
 ) -> None:
     before = status([small()], TINY, tmp_path, tmp_path, jobs=1)
     assert (before.done, before.trainings) == (0, 4)
-    assert before.core_seconds_left == pytest.approx(before.core_seconds_in_all)
-    assert before.measured_over_planned == {}
+    assert before.core_seconds_left > 0
+    assert before.measured_over_planned is None
     save(tmp_path, done[1].result)
     after = status([small()], TINY, done[0].folder, tmp_path, jobs=2)
     assert (after.done, after.core_seconds_left) == (4, 0.0)
     assert after.experiments[0].complete
-    assert after.measured_over_planned["all"] > 0
+    assert after.measured_over_planned is not None
+    assert after.measured_over_planned > 0
     assert after.seconds_left == 0.0
 
 
@@ -295,14 +296,6 @@ def test_a_result_is_complete_only_with_the_seeds_audits_and_sizes_of_the_preset
     other_size = replace(audited.made[0].data[0], reduced="6 epochs instead of 200")
     assert not is_complete(table, replace(audited, made=(replace(audited.made[0], data=(other_size,)),)), TINY)
     assert not is_complete(table, replace(audited, rows=()), TINY)
-
-
-def test_status_survives_damaged_metrics(tmp_path: Path) -> None:
-    Library(tmp_path).train([config()])
-    (run,) = tmp_path.glob("*/result.json")
-    run.unlink()
-    (run.parent / "metrics.jsonl").write_text('{"epoch": 1, "lo')
-    assert status([small()], TINY, tmp_path, tmp_path, jobs=1).done == 0
 
 
 def test_status_foresees_more_seeds_and_uses_every_job(done: tuple[Library, Measured], tmp_path: Path) -> None:
@@ -344,7 +337,7 @@ def test_functions_give_results_that_can_be_kept(tmp_path: Path) -> None:
     additive = printed["En1 ResNet8, gamma 0.5"]
     # Theorem 1 with G = R = 30, pi = gamma/2 and 100 epochs: rho = 2 * 100 * (30 / 0.25)^2.
     assert additive.epsilon == pytest.approx(2.88e6 + 2 * (2.88e6 * 11.5129) ** 0.5, rel=1e-4)
-    assert additive.verdict.startswith("differs")
+    assert additive.verdict.startswith("contradicted")
     assert 4 < printed["ResNet8, DP-SGD"].epsilon < 8
     assert "not trained yet" in str(additive.why)
 

@@ -21,7 +21,7 @@ from resperturb_reproduction.figures.style import (
     page_style,
     paper_style,
 )
-from resperturb_reproduction.reproduce.declarations import BY_ID, DATA_TITLES
+from resperturb_reproduction.reproduce.declarations import DATA_TITLES
 from resperturb_reproduction.reproduce.results import AnyResult, Computed, Measured, Row, Trained
 from resperturb_reproduction.reproduce.verdicts import Spreads, leak, quantile
 
@@ -54,9 +54,14 @@ def draw(measured: Measured) -> "dict[str, Figure]":
     result = measured.result
     if isinstance(result, Computed):
         return _draw_computed(result, measured.drawable)
-    if not isinstance(result, Trained) or not result.shown:
-        return {}
-    return {result.id: roc_figure(result) if result.kind == "roc" else rows_figure(result)}
+    if isinstance(result, Trained) and result.shown:
+        if result.kind == "roc":
+            return {result.id: roc_figure(result)}
+        if result.id in COMPARED:
+            return {result.id: differences_figure({result.id: result})}
+        if result.id in SWEEPS:
+            return {result.id: sweeps_figure({result.id: result})}
+    return {}
 
 
 def _draw_computed(result: Computed, drawable: Any) -> "dict[str, Figure]":
@@ -167,47 +172,6 @@ def _over_gamma(axes: "Axes", rows: Sequence[Row], metric: str, colour: str) -> 
     stars = [(row.gamma, value) for row in rows if (value := getattr(row.paper, metric, None)) is not None]
     if stars:
         axes.plot(*zip(*stars, strict=True), **STAR, markeredgecolor=INK)
-
-
-def rows_figure(result: Trained) -> "Figure":
-    """Draw the AUCs and accuracies of every row; bars are the 95% interval over seeds, or of the sampling error."""
-    rows = result.shown
-    with paper_style():
-        figure = _figure(PAGE, 1.2 + 0.3 * len(rows))
-        places = np.arange(len(rows))[::-1]
-        panels = figure.subplots(1, 3, sharey=True)
-        for axes, (metric, label, colour) in zip(panels, METRICS, strict=True):
-            others = (("adaptive_auc", ORANGE, "s"),) if metric == "auc" else ()
-            for name, shade, marker in ((metric, colour, "o"), *others):
-                kept = [
-                    (found, row, at) for row, at in zip(rows, places, strict=True) if (found := row.measured.of(name))
-                ]
-                if kept:
-                    axes.errorbar(
-                        [found.mean for found, _, _ in kept],
-                        [place for _, _, place in kept],
-                        xerr=[_bar(row, name) for _, row, _ in kept],
-                        color=shade, marker=marker, linestyle="none", capsize=2,
-                        label="adaptive" if others and name != metric else "the paper's attack" if others else None,
-                    )  # fmt: skip
-            if metric == "auc":
-                audited = [(row.audit.auc, at) for row, at in zip(rows, places, strict=True) if row.audit is not None]
-                if audited:
-                    axes.plot(*zip(*audited, strict=True), "D", color=VERMILLION, label="strongest of the audit")
-            stars = [(v, at) for row, at in zip(rows, places, strict=True) if (v := getattr(row.paper, metric, None))]
-            if stars:
-                axes.plot(*zip(*stars, strict=True), **STAR, markeredgecolor=INK, label="published")
-            axes.set_xlabel(label)
-            axes.grid(axis="y", visible=False)
-            axes.locator_params(axis="x", nbins=4)
-        several = len({row.data for row in rows}) > 1
-        names = [f"{DATA_TITLES[row.data]}, {short(row)}" if several else short(row) for row in rows]
-        panels[0].set_yticks(places, [f"{name} ({row.preset})" for name, row in zip(names, rows, strict=True)])
-        panels[0].set_ylim(-0.6, len(rows) - 0.4)
-        if panels[0].get_legend_handles_labels()[0]:
-            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-        figure.suptitle(BY_ID[result.id].title, x=0.01, ha="left")
-    return figure
 
 
 def _bar(row: Row, metric: str) -> float:

@@ -1,26 +1,15 @@
 """How far the reproduction is: what is trained, what is left, and how long that will take."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from resperturb.errors import ResperturbError
 from resperturb.training import Run, TrainConfig
 from resperturb_reproduction.reproduce.declarations import Experiment
 from resperturb_reproduction.reproduce.library import runs_in, state_of
-from resperturb_reproduction.reproduce.plan import estimate, kind_of, trainings
+from resperturb_reproduction.reproduce.plan import estimate, trainings
 from resperturb_reproduction.reproduce.presets import Preset, reduction
 from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Trained, load
-
-
-@dataclass(frozen=True)
-class OnDisk:
-    """A training on disk: whether it is finished, the share of its epochs that is done, and how long it took."""
-
-    finished: bool
-    share: float
-    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -37,7 +26,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Status:
-    """How far all of them are; ``measured_over_planned`` corrects the planned times, by the sort of training."""
+    """How far all of them are; ``measured_over_planned`` corrects the planned times, None before any is measured."""
 
     preset: str
     runs: str
@@ -46,47 +35,46 @@ class Status:
     trainings: int
     done: int
     core_seconds_left: float
-    core_seconds_in_all: float
     jobs: int
     seconds_left: float
-    measured_over_planned: dict[str, float]
+    measured_over_planned: float | None
 
 
 def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, results: Path, jobs: int) -> Status:
-    """Compare what is wanted with what is there; no data are read, so it answers at once.
+    """Compare what is wanted with what is there; no data are read, so it answers at once."""
+    there = _finished(runs)
+    everything = trainings(experiments, preset)
+    finished = [config for config in everything if config.digest in there]
+    measured = sum(there[config.digest] for config in finished)
+    ratio = measured / sum(map(estimate, finished)) if finished else None
 
-    The time left is estimated from the measured times of finished trainings of the same sort where there are some.
-    """
-    there = _on_disk(runs)
-    ratios = _ratios(preset, experiments, there)
+    def left(wanted: Sequence[TrainConfig]) -> float:
+        return (ratio or 1.0) * sum(estimate(config) for config in wanted if config.digest not in there)
+
     lines = []
     for experiment in experiments:
-        wanted = trainings([experiment], preset)
-        result = load(results, experiment.id)
+        wanted, result = trainings([experiment], preset), load(results, experiment.id)
         lines.append(
             Line(
                 id=experiment.id,
                 trainings=len(wanted),
-                done=sum(_of(config, there).finished for config in wanted),
-                core_seconds_left=sum(_left(config, there, ratios) for config in wanted),
+                done=sum(config.digest in there for config in wanted),
+                core_seconds_left=left(wanted),
                 presets=() if result is None else tuple(made.preset for made in result.made),
                 complete=result is not None and is_complete(experiment, result, preset),
             )
         )
-    everything = trainings(experiments, preset)
-    left = sum(_left(config, there, ratios) for config in everything)
     return Status(
         preset=preset.name,
         runs=str(runs),
         results=str(results),
         experiments=tuple(lines),
         trainings=len(everything),
-        done=sum(_of(config, there).finished for config in everything),
-        core_seconds_left=left,
-        core_seconds_in_all=sum(estimate(config) * _ratio(config, ratios) for config in everything),
+        done=len(finished),
+        core_seconds_left=left(everything),
         jobs=jobs,
-        seconds_left=left / jobs,
-        measured_over_planned=ratios,
+        seconds_left=left(everything) / jobs,
+        measured_over_planned=ratio,
     )
 
 
@@ -109,51 +97,13 @@ def is_complete(experiment: Experiment, result: AnyResult, preset: Preset) -> bo
     )
 
 
-def _on_disk(runs: Path) -> dict[str, OnDisk]:
+def _finished(runs: Path) -> dict[str, float]:
+    """Give the seconds of every finished training by its digest as it was planned, bound to no images and no code."""
     found = {}
     for folder in (runs, runs / ".shadows"):
         for path, config in runs_in(folder):
-            state, _ = state_of(path)
-            run = Run(path, config)
-            if state == "finished":
-                found[_unbound(config).digest] = OnDisk(True, 1.0, run.result.seconds)
-            elif state == "begun":
-                share = _share(run)
-                found[_unbound(config).digest] = OnDisk(False, share, None)
+            if state_of(path)[0] == "finished":
+                data = config.data.model_copy(update={"fingerprint": ""})
+                planned = config.model_copy(update={"data": data, "network_fingerprint": ""})
+                found[planned.digest] = Run(path, config).result.seconds
     return found
-
-
-def _share(run: Run) -> float:
-    try:
-        return len(run.metrics()) / run.config.epochs
-    except ResperturbError:  # damaged: the training will find out how far it is
-        return 0.0
-
-
-def _unbound(config: TrainConfig) -> TrainConfig:
-    """The configuration as it is planned: whatever images and code of its network it was bound to."""
-    data = config.data.model_copy(update={"fingerprint": ""})
-    return config.model_copy(update={"data": data, "network_fingerprint": ""})
-
-
-def _of(config: TrainConfig, there: dict[str, OnDisk]) -> OnDisk:
-    return there.get(config.digest, OnDisk(False, 0.0, None))
-
-
-def _left(config: TrainConfig, there: dict[str, OnDisk], ratios: dict[str, float]) -> float:
-    return (1 - _of(config, there).share) * estimate(config) * _ratio(config, ratios)
-
-
-def _ratios(preset: Preset, experiments: Sequence[Experiment], there: dict[str, OnDisk]) -> dict[str, float]:
-    """Measured over planned seconds, for each sort of training and for all of them."""
-    seen: dict[str, list[float]] = {}
-    for config in trainings(experiments, preset):
-        seconds = _of(config, there).seconds
-        if seconds is not None:
-            for kind in (kind_of(config), "all"):
-                seen.setdefault(kind, []).append(seconds / estimate(config))
-    return {kind: statistics.median(values) for kind, values in seen.items()}
-
-
-def _ratio(config: TrainConfig, ratios: dict[str, float]) -> float:
-    return ratios.get(kind_of(config), ratios.get("all", 1.0))
