@@ -41,4 +41,4 @@ def test_an_import_of_a_private_module_would_be_seen(tmp_path: Path) -> None:
 
 def test_the_commands_join_those_of_the_library() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert {"audit", "audit-poison", "check", "rademacher", "reproduce", "sde"} <= set(commands)
+    assert {"audit", "audit-poison", "check", "reproduce", "sde"} <= set(commands)

@@ -7,7 +7,7 @@ whatever ``U`` is, so ``R(G) = ratio * R(F)`` exactly. This is about generalisat
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from resperturb.checks import between_0_and_1, count, not_negative, positive
 from resperturb.errors import UsageError
-from resperturb.privacy import Assumption
 
 _EXACT_UP_TO = 16
 _DRAWS_AT_ONCE = 256
+ASSUMES = (
+    "The network is a linear flow with one noise for all features, not a ResNet.",
+    "Its output is averaged over the noise.",
+    "The norms of w and U are at most {norm:g}.",
+    "U is a multiple of the identity. For other U the paper's value of R(F) is only a lower bound (see "
+    "docs/theory.md); the ratio is exact for every U.",
+    "The loss lies in [0, {loss_bound:g}] and changes at most {lipschitz:g} times as fast as the output; the records "
+    "are independent draws.",
+)
 
 
 @dataclass(frozen=True)
@@ -48,73 +56,11 @@ class NoisyClass:
 
 @dataclass(frozen=True)
 class Rademacher:
-    """Theorem 3 on given data: the complexity without noise (``plain``) and at each gamma (``noisy``)."""
+    """Theorem 3 on given data, without noise first; ``meaning`` says whether any gap is less than the loss allows."""
 
-    power: float
-    time: float
-    norm: float
-    loss_bound: float
-    lipschitz: float
-    delta: float
-    sum: SignedSum
-    plain: NoisyClass
-    noisy: tuple[NoisyClass, ...]
-
-    @property
-    def protects(self) -> str:
-        """What is protected: nothing."""
-        return "nobody: this bounds the generalisation gap, not what the model gives away."
-
-    @property
-    def meaning(self) -> str:
-        """Say whether any of the gaps says more than that the loss is bounded."""
-        best = min((self.plain, *self.noisy), key=lambda row: row.gap)
-        if best.gap >= self.loss_bound:
-            return (
-                f"vacuous: the gap is bounded by {best.gap:.3g} at best, and a loss of at most {self.loss_bound:g} "
-                f"has no larger gap anyway."
-            )
-        return f"meaningful: with gamma {best.gamma:g} the gap is at most {best.gap:.3g}, if the assumptions hold."
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """What the numbers rest on."""
-        return (
-            Assumption("assumed", "The network is a linear flow with one noise for all features, not a ResNet."),
-            Assumption("assumed", "Its output is averaged over the noise."),
-            Assumption("assumed", f"The norms of w and U are at most {self.norm:g}."),
-            Assumption(
-                "assumed",
-                "U is a multiple of the identity. For other U the paper's value of R(F) is only a lower bound (see "
-                "docs/theory.md); the ratio is exact for every U.",
-                needed_by="complexity and gap",
-            ),
-            Assumption(
-                "assumed",
-                f"The loss lies in [0, {self.loss_bound:g}] and changes at most {self.lipschitz:g} times as fast as "
-                f"the output; the records are independent draws.",
-                needed_by="gap",
-            ),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "mechanism": "rademacher",
-            "power": self.power,
-            "time": self.time,
-            "norm": self.norm,
-            "loss_bound": self.loss_bound,
-            "lipschitz": self.lipschitz,
-            "delta": self.delta,
-            "records": self.sum.records,
-            "exact": self.sum.draws is None,
-            "draws": self.sum.draws,
-            "classes": [asdict(row) for row in (self.plain, *self.noisy)],
-            "protects": self.protects,
-            "assumptions": [vars(assumption) for assumption in self.assumptions],
-            "meaning": self.meaning,
-        }
+    classes: tuple[NoisyClass, ...]
+    assumptions: tuple[str, ...]
+    meaning: str
 
 
 def rademacher(
@@ -142,14 +88,13 @@ def rademacher(
         lipschitz: The Lipschitz constant of the loss (the paper's L).
         delta: The probability with which the gap may be larger.
         draws: Sign draws, for more than 16 records.
-        seed: Of the sign draws.
+        seed: Seed of the sign draws.
 
     Returns:
         The complexities without and with noise.
 
-    >>> result = rademacher(np.eye(4), [1.0, 2.0])
-    >>> [round(row.ratio, 3) for row in result.noisy], round(result.plain.complexity, 3)
-    ([0.882, 0.607], 0.824)
+    >>> [round(row.ratio, 3) for row in rademacher(np.eye(4), [1.0, 2.0]).classes]
+    [1.0, 0.882, 0.607]
     """
     positive("norm", norm)
     positive("loss bound", loss_bound)
@@ -158,42 +103,31 @@ def rademacher(
     total = signed_sum(inputs, power, draws=draws, seed=seed)
 
     def at(gamma: float) -> NoisyClass:
-        ratio = noise_ratio(gamma, power, time)
         scale = norm / total.records * _exp(norm * time * power - power * (1 - power) * gamma * gamma * time / 2)
         complexity = total.mean * scale if total.mean > 0 else 0.0
-        error = total.standard_error * scale if total.standard_error > 0 else 0.0
         return NoisyClass(
             gamma=gamma,
-            ratio=ratio,
+            ratio=noise_ratio(gamma, power, time),
             complexity=complexity,
-            standard_error=error,
+            standard_error=total.standard_error * scale if total.standard_error > 0 else 0.0,
             gap=generalisation_bound(complexity, total.records, lipschitz, loss_bound, delta),
             gap_printed=generalisation_bound(loss_bound * complexity, total.records, lipschitz, loss_bound, delta),
         )
 
-    return Rademacher(
-        power=power,
-        time=time,
-        norm=norm,
-        loss_bound=loss_bound,
-        lipschitz=lipschitz,
-        delta=delta,
-        sum=total,
-        plain=at(0.0),
-        noisy=tuple(at(not_negative("gamma", gamma)) for gamma in gammas),
-    )
+    classes = tuple(at(not_negative("gamma", gamma)) for gamma in (0.0, *gammas))
+    best = min(classes, key=lambda row: row.gap)
+    meaning = f"meaningful: with gamma {best.gamma:g} the gap is at most {best.gap:.3g}, if the assumptions hold."
+    if best.gap >= loss_bound:
+        meaning = (
+            f"vacuous: the gap is bounded by {best.gap:.3g} at best, and a loss of at most {loss_bound:g} has no "
+            "larger gap anyway."
+        )
+    known = {"norm": norm, "loss_bound": loss_bound, "lipschitz": lipschitz}
+    return Rademacher(classes, tuple(statement.format(**known) for statement in ASSUMES), meaning)
 
 
 def noise_ratio(gamma: float, power: float, time: float) -> float:
     """Compute ``R(G) / R(F) = exp(-p (1 - p) gamma^2 T / 2)``: below 1 for any noise, and falling in gamma.
-
-    Args:
-        gamma: The noise coefficient.
-        power: The power p of the features, between 0 and 1.
-        time: The time T of the flow.
-
-    Returns:
-        The ratio of the complexities with and without noise.
 
     >>> noise_ratio(0.0, 0.5, 1.0), round(noise_ratio(1.0, 0.5, 1.0), 4)
     (1.0, 0.8825)
@@ -221,16 +155,17 @@ def signed_sum(inputs: ArrayLike, power: float, *, draws: int = 1000, seed: int 
         raise UsageError("the inputs hold a value that is not a finite number.")
     rows = np.sign(rows) * np.abs(rows) ** power
     if len(rows) <= _EXACT_UP_TO:
-        return SignedSum(float(_norms(_all_signs(len(rows)), rows).mean()), 0.0, len(rows), None)
+        # Every sign vector up to a common sign, which does not change the norm.
+        codes = np.arange(2 ** (len(rows) - 1))[:, None]
+        signs = np.where(codes >> np.arange(len(rows)) & 1, -1.0, 1.0)
+        return SignedSum(float(_norms(signs, rows).mean()), 0.0, len(rows), None)
     draws = count("draws", draws)
     if draws < 2:
         raise UsageError("the sign draws must be at least 2, or there is no standard error.")
     rng = np.random.default_rng(seed)
+    sizes = (min(_DRAWS_AT_ONCE, draws - start) for start in range(0, draws, _DRAWS_AT_ONCE))
     norms = np.concatenate(
-        [
-            _norms(rng.choice(np.array([-1, 1], rows.dtype), (size, len(rows))), rows)
-            for size in _batches(draws, _DRAWS_AT_ONCE)
-        ]
+        [_norms(rng.choice(np.array([-1, 1], rows.dtype), (size, len(rows))), rows) for size in sizes]
     )
     return SignedSum(float(norms.mean()), float(norms.std(ddof=1) / math.sqrt(draws)), len(rows), draws)
 
@@ -246,18 +181,8 @@ def generalisation_bound(
     return 2 * lipschitz * complexity + 3 * loss_bound * math.sqrt(math.log(2 / delta) / (2 * records))
 
 
-def _all_signs(records: int) -> NDArray[np.float64]:
-    """Every sign vector up to a common sign, which does not change the norm."""
-    codes = np.arange(2 ** (records - 1))[:, None]
-    return np.where(codes >> np.arange(records) & 1, -1.0, 1.0)
-
-
 def _norms(signs: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.linalg.norm(signs @ rows, axis=1), np.float64)
-
-
-def _batches(total: int, size: int) -> list[int]:
-    return [min(size, total - start) for start in range(0, total, size)]
 
 
 def _exp(value: float) -> float:

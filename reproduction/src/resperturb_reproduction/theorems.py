@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from resperturb.checks import between_0_and_1, count, not_negative, ratio
-from resperturb.privacy.gaussian import epsilon_for_delta, rdp_epsilon
+from resperturb.privacy import epsilon_for_delta, rdp_epsilon
 
 # What Theorem 1 assumes besides the exact bound; the second is not true in general.
 THEOREM1_ASSUMES = (

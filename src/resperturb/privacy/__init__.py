@@ -9,7 +9,7 @@ from resperturb.privacy.accounting import tail_delta
 from resperturb.privacy.additive import additive_guarantee, calibrate_additive
 from resperturb.privacy.composition import compose
 from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_guarantee
-from resperturb.privacy.gaussian import rdp_rho
+from resperturb.privacy.gaussian import epsilon_for_delta, rdp_epsilon, rdp_rho
 from resperturb.privacy.guarantee import WEAK_UP_TO, Assumption, Guarantee, nothing_proven
 from resperturb.privacy.length import TrainingLength, training_length
 
@@ -23,7 +23,9 @@ __all__ = [
     "calibrate_dpsgd",
     "compose",
     "dpsgd_guarantee",
+    "epsilon_for_delta",
     "nothing_proven",
+    "rdp_epsilon",
     "rdp_rho",
     "tail_delta",
     "training_length",

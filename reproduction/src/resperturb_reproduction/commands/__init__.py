@@ -5,7 +5,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add all commands to a command line."""
-    from resperturb_reproduction.commands import audit_poison, check, rademacher, reproduce, sde
+    from resperturb_reproduction.commands import audit_poison, check, reproduce, sde
 
-    for command in (reproduce, sde, check, rademacher, audit_poison):
+    for command in (reproduce, sde, check, audit_poison):
         command.register(app)

@@ -12,7 +12,7 @@ from resperturb.errors import ResperturbError
 from resperturb.files import plain
 from resperturb.privacy import additive_guarantee, dpsgd_guarantee, rdp_rho, training_length
 from resperturb.training import DataConfig, Dpsgd, Run, load_inputs
-from resperturb_reproduction.rademacher import noise_ratio, rademacher
+from resperturb_reproduction.rademacher import rademacher
 from resperturb_reproduction.reproduce.declarations import (
     BUDGET_DELTA,
     BUDGET_RADIUS,
@@ -216,17 +216,18 @@ def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> The
     inputs = load_inputs(target_config(cell, preset.scale(cell.data, experiment.size), 0).data)
     members = inputs.members("target_train").images[:].flatten(1).numpy().astype(np.float32) / 255
     gammas = [row.gamma for row in rows if row.gamma]
-    found = rademacher(members, gammas, draws=100).to_dict()
-    ratios = {f"{gamma:g}": noise_ratio(gamma, found["power"], found["time"]) for gamma in [0.0, *gammas]}
+    power, length = 0.5, 1.0
+    found = rademacher(members, gammas, power=power, time=length, draws=100)
+    ratios = {f"{each.gamma:g}": each.ratio for each in found.classes}
     without = rows[0].measured.gap
     return Theorem(
-        power=found["power"],
-        time=found["time"],
+        power=power,
+        time=length,
         ratios=ratios,
         predicted_gap=None if without is None else {gamma: without.mean * ratio for gamma, ratio in ratios.items()},
-        verdict=found["meaning"],
-        assumptions=tuple(assumption["statement"] for assumption in found["assumptions"]),
-        bounds=plain(found["classes"]),
+        verdict=found.meaning,
+        assumptions=found.assumptions,
+        bounds=plain(found.classes),
     )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resperturb.audits import shadow_config
-from resperturb.audits.shadow_network import UNITS
 from resperturb.data import DATA_VARIABLE, SAMPLE, SHORT_FORMS
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training import DataConfig, Run, TrainConfig, load_inputs
@@ -19,6 +18,7 @@ from resperturb_reproduction.reproduce.declarations import BY_ID, Cell, Experime
 from resperturb_reproduction.reproduce.functions import FUNCTIONS, theorem3
 from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.measures import (
+    ATTACK_UNITS,
     AttackFound,
     NoiseAccuracies,
     describe_data,
@@ -194,7 +194,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -
         audit_why=None if audit_why is None else _elsewhere(audit_why, library),
         thresholds=() if attack is None else attack.thresholds,
         roc=found[0].roc if found else None,
-        attack_units=UNITS if attack is None else attack.attack_units,
+        attack_units=ATTACK_UNITS if attack is None else attack.attack_units,
         attack_learning_rates=tuple(
             sorted({attack.attack_learning_rate for one in found for attack in one.attacks.values()})
         ),
