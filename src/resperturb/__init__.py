@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from resperturb import attacks, audits, bounds, data, engine, heads, models, privacy, report, training
-    from resperturb.audits import audit, audit_predictions
+    from resperturb import attacks, auditing, bounds, data, engine, heads, models, privacy, report, training
+    from resperturb.auditing import audit, audit_model, audit_predictions
     from resperturb.bounds import AuditResult
     from resperturb.heads import DPHead, dp_head
     from resperturb.perturbation import (
@@ -31,12 +31,13 @@ try:
 except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "unknown"
 
-_SUBPACKAGES = ("attacks", "audits", "bounds", "data", "engine", "heads", "models", "privacy", "report", "training")
+_SUBPACKAGES = ("attacks", "auditing", "bounds", "data", "engine", "heads", "models", "privacy", "report", "training")
 _ROOMS = {
     "AuditResult": "bounds",
     "DPHead": "heads",
-    "audit": "audits",
-    "audit_predictions": "audits",
+    "audit": "auditing",
+    "audit_model": "auditing",
+    "audit_predictions": "auditing",
     "dp_head": "heads",
 }  # all others: perturbation
 
@@ -49,8 +50,9 @@ __all__ = [
     "__version__",
     "attacks",
     "audit",
+    "audit_model",
     "audit_predictions",
-    "audits",
+    "auditing",
     "bounds",
     "data",
     "dp_head",

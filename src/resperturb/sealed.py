@@ -91,7 +91,7 @@ def write_bound_arrays(path: Path, arrays: Mapping[str, Array], digests: Mapping
     """Write arrays as an npz file, with the digests of the run that they belong to and a checksum."""
     binding = json.dumps({"digests": dict(digests), "checksum": _arrays_digest(arrays, digests)})
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **{**arrays, _BINDING: np.array(binding)})  # type: ignore[arg-type]
+    np.savez(buffer, **{**arrays, _BINDING: np.array(binding)})  # type: ignore[arg-type]
     write_bytes(path, buffer.getvalue())
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resperturb.bounds.attack_metrics import AttackMetrics
+from resperturb.bounds.exposed import Exposed
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import Scores
 from resperturb.bounds.targets import TargetMetrics
@@ -14,11 +15,12 @@ from resperturb.files import plain
 from resperturb.privacy import Guarantee
 from resperturb.privacy.guarantee import number
 
-SCHEMA = 4
+SCHEMA = 5
 
 # Names of kinds of candidates that are not kinds of canaries.
 RECORD, CANARIES, GROUP = "record", "canaries", "group"
 
+Subject = Literal["this model", "models of this recipe"]
 Verdict = Literal["refuted", "consistent", "gap", "nothing proven"]
 # Two bounds on epsilon that are no further apart than this agree for every practical purpose.
 AGREEMENT = 1.0
@@ -129,6 +131,7 @@ class AuditResult:
     ``guarantee`` is what is proven and ``tested_guarantee`` the same for the neighbours that this audit can test.
     ``targets`` is the number of attacked models, ``unit`` what shares a coin (``record``, ``patient``), ``design``
     what decided membership, and ``left_out`` what was not used, and why. ``subject`` says what the numbers are about.
+    ``named`` are the units that a leave-one-out audit names as exposed, for the owner's eyes only.
     Printed, it is a sentence and a line per fixed attack.
     """
 
@@ -152,7 +155,8 @@ class AuditResult:
     unit: str = RECORD
     design: str = "coins"
     left_out: tuple[str, ...] = ()
-    subject: Literal["this model", "models of this recipe"] = "this model"
+    subject: Subject = "this model"
+    named: Exposed | None = None
     schema: int = SCHEMA
     folder: Path | None = field(default=None, compare=False, repr=False)
 

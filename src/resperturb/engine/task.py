@@ -82,6 +82,6 @@ def collected(task: Task, folder: Path) -> Files:
     """Read the results of a task from the folder it worked in, in the order of their patterns."""
     found: Files = {}
     for pattern in task.results():
-        for path in sorted(folder.glob(pattern)):
+        for path in sorted(path for path in folder.glob(pattern) if path.is_file()):
             found[path.relative_to(folder).as_posix()] = path.read_bytes()
     return found

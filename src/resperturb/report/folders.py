@@ -79,8 +79,10 @@ def read_audit(path: Path, digests: dict[str, str] | None = None) -> AuditResult
     Raises:
         ResperturbError: The audit or the scores of an attack are damaged, missing, or of another model.
     """
-    from resperturb.audits.result import read_audit
-
+    if not (path / "plan.json").exists():
+        from resperturb.audits.result import read_audit
+    else:
+        from resperturb.auditing.store import read_audit
     audit = read_audit(path, digests)
     scored_attacks(audit)
     return audit

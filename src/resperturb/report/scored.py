@@ -34,6 +34,11 @@ def scored_attacks(audit: AuditResult) -> list[ScoredAttack]:
 
     if audit.folder is None:
         return []
+    if "scores" in audit.digests:
+        from resperturb.auditing.store import read_scores
+
+        scores = read_scores(audit.folder, audit.digests["scores"])
+        return [ScoredAttack(attack, scores.pooled(attack.key, attack.kind)) for attack in audit.fixed]
     kept = {one.result.key: one.scores for one in kept_attacks(audit.folder, audit.digests)}
     for attack in audit.fixed:
         if attack.key not in kept:

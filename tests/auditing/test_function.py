@@ -1,8 +1,6 @@
 """Anybody's training can be audited: any function, any data; and what is wrong with it is said in a sentence."""
 
 import functools
-import importlib
-import linecache
 import os
 import signal
 import subprocess
@@ -18,9 +16,9 @@ import torch
 from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.audits import audit, audit_predictions, read_audit
-from resperturb.audits.answers import ask
-from resperturb.audits.source import source_digest
+from resperturb.auditing import audit, audit_predictions, read_audit
+from resperturb.auditing.ask import ask
+from resperturb.auditing.function import fitted, function_digest
 from resperturb.bounds import AuditResult
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import held
@@ -127,51 +125,22 @@ def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
     assert len(calls) == 6  # two before the interruption, the one that was interrupted, the rest
     assert run(train, tmp_path) == first
     assert len(calls) == 6
-    for change in ({"labels": (LABELS + 1) % CLASSES}, {"shadows": 6}, {"seed": 1}, {"groups": np.arange(ROWS)}):
+    assert run(train, tmp_path, shadows=6).shadows.count == 6
+    assert len(calls) == 8  # it grows by a pair
+    for change in ({"labels": (LABELS + 1) % CLASSES}, {"seed": 1}, {"groups": np.arange(ROWS) // 2}):
         with pytest.raises(UsageError, match=f"{next(iter(change))}"):
             run(train, tmp_path, **change)
     with pytest.raises(UsageError, match="asked for otherwise .other train."):
         run(nearest, tmp_path)
 
 
-def test_a_change_in_what_train_calls_is_a_change_of_train() -> None:
-    def helper(scale: float) -> float:
-        return scale
+def test_a_change_of_train_itself_is_noticed_and_what_it_calls_is_not() -> None:
+    def using(constant: int) -> Callable[..., Any]:
+        return functools.partial(nearest, leak=constant)
 
-    def other(scale: float) -> float:
-        return scale + 1
-
-    def using(function: Callable[[float], float], constant: int = 1) -> Callable[..., Any]:
-        return lambda indices, seed: function(constant)
-
-    assert source_digest(using(helper)) == source_digest(using(helper))
-    assert source_digest(using(helper)) != source_digest(using(other))
-    assert source_digest(using(helper)) != source_digest(using(helper, 2))
-    assert source_digest(functools.partial(nearest, leak=1.0)) != source_digest(functools.partial(nearest, leak=2.0))
-
-
-def test_settings_and_other_modules_of_the_user_are_part_of_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "nets_of_test.py").write_text("def width():\n    return 64\n")
-    code = "from argparse import Namespace\nfrom nets_of_test import width\n{}\ndef train(i, s): return width(), {}\n"
-
-    def digest(settings: str = "C = {'lr': 0.1}", used: str = "C") -> str:
-        for name in ("nets_of_test", "training_of_test"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
-        (tmp_path / "training_of_test.py").write_text(code.format(settings, used))
-        importlib.invalidate_caches()
-        linecache.clearcache()
-        return source_digest(importlib.import_module("training_of_test").train)
-
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    first = digest()
-    assert digest() == first
-    assert digest("C = {'lr': 0.2}") != first
-    assert digest("C = Namespace(lr=1)", "C.lr") != digest("C = Namespace(lr=2)", "C.lr")
-    (tmp_path / "nets_of_test.py").write_text("def width():\n    return 128\n")
-    assert digest() != first
+    assert function_digest(using(1)) == function_digest(using(1))
+    assert function_digest(using(1)) != function_digest(using(2))
+    assert function_digest(lambda i, s: nearest(i, s)) != function_digest(lambda i, s: nearest(i, s + 1))
 
 
 def answer(value: Any) -> Callable[[np.ndarray, int], Any]:
@@ -183,8 +152,8 @@ WRONG = {
     "a sigmoid": (lambda rows, _: np.full(len(rows), 0.5), r"one number per row.*stack\(\[1 - p, p\]"),
     "one column": (lambda rows, _: np.full((len(rows), 1), 0.5), "one number per row"),
     "sums": (lambda rows, _: np.full((len(rows), 3), 0.5), "sum to 1; one sums to 1.5"),
-    "nan": (lambda rows, _: np.full((len(rows), 3), np.nan), "NaN for 8 of 8 rows"),
-    "rows": (lambda rows, _: np.full((3, 3), 1 / 3), "one row for each of the 8 rows"),
+    "nan": (lambda rows, _: np.full((len(rows), 3), np.nan), "NaN for 16 of 16 rows"),
+    "rows": (lambda rows, _: np.full((3, 3), 1 / 3), "one row for each of the 16 rows"),
     "classes": (
         lambda rows, _: np.full((len(rows), 2), 0.5),
         "answers for 2 classes, and a label is 2: .* from 0 to 2",
@@ -210,7 +179,7 @@ def test_a_train_that_uses_its_seed_but_not_its_rows_is_found_out_by_the_first_p
         return nearest(np.random.default_rng(seed).permutation(ROWS)[:60], seed)
 
     for _ in range(2):  # the second time from what was kept
-        with pytest.raises(UsageError, match=r"shadow-002 and shadow-001.*does train use its indices"):
+        with pytest.raises(UsageError, match=r"models 1 and 2\).*does train use its indices"):
             run(train, tmp_path)
     target, *pair = seeds
     assert pair == [pair[0]] * 2 != [target] * 2
@@ -250,7 +219,7 @@ def test_shadows_that_did_not_learn_are_refused_with_the_numbers(tmp_path: Path)
             return nearest(indices, seed)
         return lambda rows: np.random.default_rng(indices).dirichlet(np.ones(3), ROWS)[rows]
 
-    with pytest.raises(ResperturbError, match=r"did not learn: its accuracy .* is 0\.\d+, the target's is 0\.\d+"):
+    with pytest.raises(ResperturbError, match=r"did not learn: its accuracy is 0\.\d+, that of the targets 0\.\d+"):
         run(train, tmp_path)
 
 
@@ -301,13 +270,15 @@ def shuffled(rows: np.ndarray) -> Any:
 def test_a_module_that_is_wrong_is_told_what_it_did(change: Any, reason: str) -> None:
     model, loader = fit(np.arange(60), 0)
     with pytest.raises(UsageError, match=reason):
-        ask(change(model, loader), np.arange(ROWS), LABELS, (1, 4))
+        ask(fitted(change(model, loader), CLASSES), np.arange(ROWS), LABELS, (1, 4))
 
 
 def test_a_softmax_at_the_end_of_a_module_changes_no_answer() -> None:
     model, loader = fit(np.arange(60), 0)
     ended = torch.nn.Sequential(model, torch.nn.Softmax(dim=1))
-    plain, same = (ask((one, loader), np.arange(ROWS), LABELS, (1,))["weights"] for one in (model, ended))
+    plain, same = (
+        ask(fitted((one, loader), CLASSES), np.arange(ROWS), LABELS, (1,))["weights"] for one in (model, ended)
+    )
     np.testing.assert_allclose(plain.confidence, same.confidence, rtol=1e-3, atol=1e-3)
 
 
@@ -316,7 +287,8 @@ def test_a_module_with_a_noise_of_its_own_is_asked_many_times() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[:, :3] + torch.randn(len(x), 3)
 
-    answers = ask((Noisy(), lambda rows: [torch.tensor(FEATURES[rows]).float()]), np.arange(ROWS), LABELS, (1, 4))
+    noisy = fitted((Noisy(), lambda rows: [torch.tensor(FEATURES[rows]).float()]), CLASSES)
+    answers = ask(noisy, np.arange(ROWS), LABELS, (1, 4))
     assert {access: signals.averages for access, signals in answers.items()} == {"served": (1, 4)}
 
 
@@ -421,19 +393,19 @@ def test_an_unguarded_script_is_audited_in_processes_killed_and_resumed(tmp_path
     command = [sys.executable, str(path), str(tmp_path / "out")]
     begun = subprocess.Popen([*command, "1"], stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 240
-    while not list((tmp_path / "out").glob("models/*/answers.npz")):
+    while not list((tmp_path / "out").glob("models/*.npz")):
         assert time.monotonic() < until
         time.sleep(0.1)
     os.killpg(begun.pid, signal.SIGKILL)
     begun.wait()
-    finished = {answers.parent.name for answers in (tmp_path / "out").glob("models/*/answers.npz")}
+    finished = {answers.name for answers in (tmp_path / "out").glob("models/*.npz")}
     assert finished
     assert len(finished) < 5
-    times = {name: (tmp_path / "out" / "models" / name / "answers.npz").stat().st_mtime_ns for name in finished}
+    times = {name: (tmp_path / "out" / "models" / name).stat().st_mtime_ns for name in finished}
     done = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "True" in done.stdout
     assert "of 4 models" in done.stderr or "there already" in done.stderr
-    assert {n: (tmp_path / "out" / "models" / n / "answers.npz").stat().st_mtime_ns for n in finished} == times
+    assert {n: (tmp_path / "out" / "models" / n).stat().st_mtime_ns for n in finished} == times
     page = (tmp_path / "out" / "report.html").read_text()
     assert "your own training" in page

@@ -1,0 +1,463 @@
+"""The one pipeline: claim the folder, fit what is missing, assess, write."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from resperturb.auditing.assess import CAVEATS, Settings, assess, model_of, tested
+from resperturb.auditing.candidates import (
+    Candidates,
+    candidates_of,
+    check_columns,
+    check_labels,
+    check_rows,
+    unit_name,
+)
+from resperturb.auditing.design import Design, check_shadow_count, given, leave_one_out, one_target
+from resperturb.auditing.existing import Existing, shift_by_features, shift_words
+from resperturb.auditing.fit import fit_models
+from resperturb.auditing.function import Function, TrainFunction, check_train, is_estimator, training_of_estimator
+from resperturb.auditing.predictions import Predictions, check_flags, check_model, check_whole_units
+from resperturb.auditing.store import Plan, Scores, array_digest, keep_scores, opened_store, save_audit
+from resperturb.auditing.targets import assess_targets, exposed_units
+from resperturb.auditing.trainee import Trainee
+from resperturb.bounds.arrays import Ints
+from resperturb.bounds.audit_result import AuditResult, Subject
+from resperturb.engine import Engine, local_engine
+from resperturb.environment import environment
+from resperturb.errors import UsageError
+from resperturb.privacy import Guarantee
+
+RECIPE = "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose."
+Labels = ArrayLike | None
+
+
+def audit_trainee(
+    trainee: Trainee,
+    candidates: Candidates,
+    design: Design,
+    settings: Settings,
+    *,
+    out: Path | None,
+    engine: Engine = local_engine,
+    jobs: int | None = None,
+    attacks: Sequence[str] = (),
+    digests: Mapping[str, str] | None = None,
+    caveats: Sequence[str] = (),
+    subject: Subject = "models of this recipe",
+    quiet: bool = False,
+) -> AuditResult:
+    """Audit a trainee: fit and query the models of a design, attack the targets, and keep everything in a folder.
+
+    Args:
+        trainee: What fits models.
+        candidates: The rows that are queried.
+        design: Which models are trained on which candidates, and which are targets.
+        settings: Draws, delta and confidence.
+        out: The folder; None to keep nothing.
+        engine: Where to fit.
+        jobs: Fits at a time; as many as the engine has room for if None.
+        attacks: Names of attacks that are fixed beforehand besides the default ones; they share the error.
+        digests: Digests of a run that the result belongs to.
+        caveats: What else must be said with the numbers.
+        subject: What the numbers are about.
+        quiet: Say nothing on stderr.
+
+    Returns:
+        What was found.
+
+    Raises:
+        UsageError: The trainee does not do what it promises, or the folder holds something else.
+        ResperturbError: Fewer than half of the models learned.
+    """
+    plan = _plan(trainee, candidates, design, settings)
+    with opened_store(out, plan) as store:
+        left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
+        described = model_of(models, left, trainee.name, trainee.description)
+        guarantee = trainee.guarantee(settings.delta, described.records)
+        if design.kind == "one target":
+            found, named = assess(models, left, settings, guarantee, attacks), None
+        else:
+            place = None if out is None else out / "scores"
+            found = assess_targets(models, left, settings, guarantee, attacks, place)
+            named = exposed_units(models, left)
+        bound = {"question": plan.question, **(digests or {})}
+        if out is not None:
+            first = slice(len(candidates))
+            scores = Scores(
+                left.members[left.targets],
+                candidates.units,
+                candidates.kinds,
+                candidates.rows[first],
+                left.targets,
+                found.scores,
+            )
+            bound["scores"] = keep_scores(out, scores)
+        result = AuditResult(
+            model=described,
+            shadows=found.shadows,
+            candidates=dict(Counter(candidates.kinds.tolist())),
+            groups=None if candidates.groups is None else int(candidates.groups.max()) + 1,
+            population=candidates.population,
+            attacks=found.attacks,
+            exposed=found.exposed,
+            named=named,
+            epsilon_lower=found.epsilon,
+            guarantee=guarantee,
+            tested_guarantee=tested(guarantee, found.comparison),
+            delta=settings.delta,
+            confidence=settings.confidence,
+            draws=settings.draws,
+            caveats=(*CAVEATS, *caveats, *found.caveats, *left_out),
+            digests=bound,
+            environment=environment(),
+            targets=len(left.targets),
+            unit=candidates.unit,
+            design=left.chance,
+            left_out=left_out,
+            subject=subject,
+        )
+        return result if out is None else save_audit(result, out)
+
+
+def _plan(trainee: Trainee, candidates: Candidates, design: Design, settings: Settings) -> Plan:
+    count = len(candidates)
+    existing = design.members[design.seeds < 0]
+    return Plan(
+        train=trainee.digest(),
+        labels=array_digest(candidates.labels),
+        groups=array_digest(candidates.units),
+        kinds=array_digest(candidates.kinds),
+        rows=array_digest(candidates.rows[:count], candidates.always),
+        design=design.kind,
+        members=array_digest(existing) if len(existing) else "",
+        seed=design.seed,
+        draws=settings.draws,
+        population=array_digest(candidates.rows[count:]),
+    )
+
+
+def _settings(draws: int | Sequence[int], delta: float, confidence: float) -> Settings:
+    return Settings((draws,) if isinstance(draws, int) else tuple(draws), delta, confidence)
+
+
+def audit(
+    train: TrainFunction | Trainee | Any,
+    features: ArrayLike | None = None,
+    labels: Labels = None,
+    *,
+    groups: ArrayLike | None = None,
+    kinds: ArrayLike | None = None,
+    validation: ArrayLike | None = None,
+    shadows: int | None = None,
+    models: int | None = None,
+    draws: int | Sequence[int] = (1, 16),
+    out: str | os.PathLike[str] | None = "runs/audit",
+    seed: int = 0,
+    jobs: int | None = None,
+    engine: Engine = local_engine,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    population: int | None = None,
+    guarantee: Guarantee | None = None,
+    attacks: Sequence[str] = (),
+    quiet: bool = False,
+) -> AuditResult:
+    """Audit training code for membership leakage.
+
+    A fair coin per row (or per group) decides what each model is trained on. Every model is queried about all rows,
+    every attack scores every row, and epsilon is bounded from below. What is audited is the recipe: models trained
+    as ``train`` trains, on half of the rows.
+
+    Args:
+        train: ``train(indices, seed)`` fits a model on the rows ``indices`` of your data and returns
+            ``predict(indices)``, which gives probabilities ``[rows, classes]``; or a torch module and a function of
+            row numbers to batches of its inputs. It may yield one of these per checkpoint. A module that is perturbed
+            is queried over many draws of its noise and without it. Or an estimator of scikit-learn, with its data.
+        features: Rows of an estimator's data; not used otherwise.
+        labels: The class of every row, as whole numbers from 0.
+        groups: The group (patient) of every row. Then coins, intervals, tests and the bound are per group.
+        kinds: What every row is: ``record``, or the name of a kind of canary. Every canary has a coin of its own.
+        validation: Rows for early stopping: they are neither members nor non-members.
+        shadows: The number of shadow models of one target: even, at least 4; 0 for an audit of one training. 16
+            unless ``models`` is given.
+        models: K, for the leave-one-out design: each of K models is a target once, attacked by the others.
+        draws: The numbers of draws that answers of noisy models are combined over.
+        out: The folder that keeps everything. Rerun the same call to resume.
+        seed: Seed of coins and trainings; the two models on opposite coins share a training seed.
+        jobs: Trainings at a time; 1 runs them in this process, None as many as the engine has room for.
+        engine: Where to train: processes of this machine, or ``resperturb.engine.RayEngine()``.
+        delta: Delta of the bound on epsilon.
+        confidence: Confidence of each interval, and joint confidence of all bounds on epsilon.
+        population: Rows that no model is trained on, which RMIA compares with; a tenth, at most 200, if None.
+        guarantee: What you claim about such a training, to be compared with what the audit shows.
+        attacks: Names of attacks of your own that are fixed beforehand, and bound epsilon too.
+        quiet: Say nothing on stderr.
+
+    Returns:
+        What was found; it is kept in ``out`` too.
+
+    Raises:
+        UsageError: ``train`` does not do what it should (the message says what it did), or ``out`` holds another
+            audit.
+        ResperturbError: Fewer than half of the models learned.
+    """
+    settings = _settings(draws, delta, confidence)
+    if labels is None and features is not None and not is_estimator(train):
+        labels = features
+    if labels is None:
+        raise UsageError("labels must hold one class per row, as whole numbers from 0.")
+    _check_arguments(seed, jobs, engine, guarantee)
+    known = check_labels(labels)
+    trainee = _trainee(train, features, known, guarantee, "audit" if out is None else Path(out).name)
+    candidates = candidates_of(known, groups, kinds, population=population, validation=validation, seed=seed)
+    if models is not None and shadows is not None:
+        raise UsageError("shadows belongs to one target, models to the leave-one-out design; give one of them.")
+    design = (
+        leave_one_out(candidates.units, models, seed)
+        if models is not None
+        else one_target(candidates.units, 16 if shadows is None else shadows, seed)
+    )
+    return audit_trainee(
+        trainee,
+        candidates,
+        design,
+        settings,
+        out=None if out is None else Path(out),
+        engine=engine,
+        jobs=jobs,
+        attacks=attacks,
+        caveats=(RECIPE,),
+        quiet=quiet,
+    )
+
+
+def _trainee(train: Any, features: Any, labels: Ints, guarantee: Guarantee | None, name: str) -> Trainee:
+    """Make a trainee of what a user gives."""
+    if all(hasattr(train, method) for method in ("fit", "digest", "guarantee", "shared")):
+        found: Trainee = train
+        return found
+    classes = int(labels.max()) + 1
+    if is_estimator(train):
+        described = f"scikit-learn's {type(train).__name__}"
+        return Function(training_of_estimator(train, features, labels), classes, guarantee, name, described)
+    check_train(train)
+    return Function(train, classes, guarantee, name)
+
+
+def _check_arguments(seed: Any, jobs: Any, engine: Any, guarantee: Any) -> None:
+    """Refuse before anything is trained what would fail after it."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}.")
+    if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs < 1):
+        raise UsageError(f"jobs must be a whole number of at least 1, not {jobs!r}.")
+    if not callable(engine):
+        raise UsageError(f"engine must be an engine, such as resperturb.engine.RayEngine(), not {engine!r}.")
+    if not (guarantee is None or isinstance(guarantee, Guarantee)):
+        raise UsageError(f"guarantee must be a resperturb.privacy.Guarantee, not {guarantee!r}.")
+
+
+def audit_model(
+    predict: Any,
+    *,
+    members: ArrayLike,
+    nonmembers: ArrayLike,
+    labels: ArrayLike,
+    recipe: TrainFunction | Trainee | None = None,
+    features: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    shadows: int = 16,
+    draws: int | Sequence[int] = (1, 16),
+    out: str | os.PathLike[str] | None = "runs/audit-model",
+    seed: int = 0,
+    jobs: int | None = None,
+    engine: Engine = local_engine,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    guarantee: Guarantee | None = None,
+    quiet: bool = False,
+) -> AuditResult:
+    """Audit a model that exists: its training set and a held-out set are given.
+
+    Epsilon is not bounded, since membership was not decided by coins.
+
+    Args:
+        predict: The model: a function of row numbers to probabilities ``[rows, classes]``, or a pair of a torch
+            module and a function of row numbers to batches of its inputs.
+        members: Row numbers of its training set.
+        nonmembers: Row numbers of the held-out set, from the same source.
+        labels: The class of every row, as whole numbers from 0.
+        recipe: ``train(indices, seed)``, which trains as this model was trained; shadow models are trained on halves
+            of both sets. Without it only attacks that need no shadow model are made.
+        features: Numbers of every row; a classifier on them tests whether the two sets differ in distribution.
+        groups: The group (patient) of every row.
+        shadows: The number of shadow models: even, at least 4.
+        draws: The numbers of draws that answers of a noisy model are combined over.
+        out: The folder that keeps everything.
+        seed: Seed of the shadow models.
+        jobs: Trainings at a time; as many as the engine has room for if None.
+        engine: Where to train.
+        delta: Delta of what is claimed.
+        confidence: Confidence of the intervals.
+        guarantee: What you claim about the training.
+        quiet: Say nothing on stderr.
+
+    Returns:
+        What was found about this model.
+
+    Raises:
+        UsageError: The sets overlap or are empty, or the model does not answer as it should.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 200)
+    >>> sure = np.where(np.arange(200) < 100, 0.95, rng.uniform(0.3, 0.9, 200))
+    >>> p = np.where(np.arange(2) == y[:, None], sure[:, None], 1 - sure[:, None])
+    >>> found = audit_model(lambda rows: p[rows], members=np.arange(100), nonmembers=np.arange(100, 200), labels=y,
+    ...     out=None)
+    >>> found.leaks, found.subject
+    (True, 'this model')
+    """
+    settings = _settings(draws, delta, confidence)
+    _check_arguments(seed, jobs, engine, guarantee)
+    known = check_labels(labels)
+    inside, outside = (
+        check_rows(name, rows, len(known)) for name, rows in (("members", members), ("nonmembers", nonmembers))
+    )
+    if both := len(np.intersect1d(inside, outside)):
+        raise UsageError(f"{both} rows are among members and non-members; a row is one or the other.")
+    rows = np.sort(np.concatenate([inside, outside]))
+    units, kinds = check_columns(groups, None, len(known))
+    own = np.isin(rows, inside)
+    check_whole_units(units[rows], own)
+    candidates = Candidates(rows, known[rows], kinds[rows], units[rows], unit_name(groups))
+    classes = int(known.max()) + 1
+    count = 0 if recipe is None else shadows
+    check_shadow_count(count)
+    name = "this model" if out is None else Path(out).name
+    trained = None if recipe is None else _trainee(recipe, features, known, guarantee, name)
+    caveats = [] if recipe is not None else ["Without a recipe no shadow model is trained: stronger attacks exist."]
+    if features is not None:
+        said = shift_words(shift_by_features(np.asarray(features)[rows], own), "a linear classifier on the features")
+        caveats += [said] if said else []
+    return audit_trainee(
+        Existing(predict, classes, trained, guarantee, name),
+        candidates,
+        one_target(candidates.units, count, seed, own, "given"),
+        settings,
+        out=None if out is None else Path(out),
+        engine=engine,
+        jobs=jobs,
+        caveats=caveats,
+        subject="this model",
+        quiet=quiet,
+    )
+
+
+def audit_predictions(
+    probabilities: ArrayLike | Sequence[ArrayLike],
+    members: ArrayLike,
+    labels: ArrayLike,
+    shadow_probabilities: ArrayLike | Sequence[ArrayLike] = (),
+    shadow_members: ArrayLike = (),
+    groups: ArrayLike | None = None,
+    *,
+    units: ArrayLike | None = None,
+    kinds: ArrayLike | None = None,
+    leave_one_out: bool = False,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    guarantee: Guarantee | None = None,
+    name: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> AuditResult:
+    """Audit models by predictions that exist.
+
+    Rows that are in none of the models are the population that RMIA compares with. Where every row is in exactly
+    half of all models, as with lira-pytorch, that is found out and corrected for, and epsilon is not bounded.
+
+    Args:
+        probabilities: The target's predictions ``[rows, classes]``, or ``[draws, rows, classes]`` of a noisy model;
+            with ``leave_one_out`` those of K models, ``[K, rows, classes]`` or ``[K, draws, rows, classes]``.
+        members: Which rows the target was trained on, ``[rows]``, or ``[K, rows]``. A fair coin per row (or group)
+            must have decided that.
+        labels: The class of every row, as whole numbers from 0.
+        shadow_probabilities: The predictions of every shadow model, each like ``probabilities``.
+        shadow_members: Which rows each shadow model was trained on, ``[shadows, rows]``.
+        groups: The group (patient) of every row, if groups were members together; canaries too.
+        units: What shared a coin, if that is not the group.
+        kinds: What every row is: ``record``, or the name of a kind of canary.
+        leave_one_out: Whether each of K models is a target once.
+        delta: Delta of the bound on epsilon.
+        confidence: Confidence of each interval, and joint confidence of all bounds on epsilon.
+        guarantee: What is claimed about the training.
+        name: Name of the model; after ``out``, or ``predictions``, if None.
+        out: The folder that keeps the audit, for ``report`` and ``compare``; nothing is kept if None.
+
+    Returns:
+        What was found.
+
+    Raises:
+        UsageError: The arrays do not fit together, or hold something other than probabilities; or ``out`` holds
+            something else.
+
+    >>> rng = np.random.default_rng(0)
+    >>> members, labels = rng.random(200) < 0.5, rng.integers(0, 2, 200)
+    >>> right = np.where(members, 0.95, rng.uniform(0.3, 0.9, 200))
+    >>> p = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
+    >>> found = audit_predictions(p, members, labels)
+    >>> found.attacks[0].auc > 0.9, found.epsilon_lower.epsilon > 0
+    (True, True)
+    """
+    known = check_labels(labels)
+    count = len(known)
+    single = not leave_one_out
+    shadow_list = list(shadow_probabilities)  # type: ignore[arg-type]
+    given_models: list[Any] = [probabilities, *shadow_list] if single else list(probabilities)  # type: ignore[arg-type]
+    names = ["probabilities", *(f"shadow_probabilities[{n}]" for n in range(len(shadow_list)))]
+    every = [
+        check_model(names[n] if single else f"probabilities[{n}]", one, known) for n, one in enumerate(given_models)
+    ]
+    if single:
+        own = check_flags("members", members, (count,))
+        inside = own[None]
+        if len(every) > 1:
+            inside = np.concatenate([inside, check_flags("shadow_members", shadow_members, (len(every) - 1, count))])
+    else:
+        inside = check_flags("members", members, (len(every), count))
+    by, kind = check_columns(groups if units is None else units, None, count)[0], check_columns(None, kinds, count)[1]
+    for one in inside if leave_one_out or len(every) > 1 else inside[:1]:
+        check_whole_units(by, one)
+    targets = np.arange(len(every)) if leave_one_out else np.array([0])
+    nobody = ~inside.any(axis=0) if len(every) > 1 else np.zeros(count, dtype=bool)
+    design = given(inside[:, ~nobody], targets)
+    caveats = [] if len(every) > 1 else ["Without shadow models the strongest attacks are left out."]
+    usable = design.answerable() if len(every) > 1 else np.ones(int((~nobody).sum()), dtype=bool)
+    if not usable.any():
+        raise UsageError("no row is in two of the shadow models and outside of two; train more of them.")
+    if left_out := int((~usable).sum()):
+        caveats.append(
+            f"{left_out} rows are left out: they are in fewer than two of the shadow models, or outside of fewer."
+        )
+    if len(every) > 1 and not nobody.any():
+        caveats.append("Every row is in some model, so there is no population: RMIA is left out.")
+    first = np.flatnonzero(~nobody)[usable]
+    rows = np.concatenate([first, np.flatnonzero(nobody)])
+    candidates = Candidates(rows, known[rows], kind[first], by[first], unit_name(groups if units is None else units))
+    draws = tuple(sorted({1, *(len(one) for one in every)}))
+    folder = None if out is None else Path(out)
+    called = name or (folder.name if folder else "predictions")
+    return audit_trainee(
+        Predictions(every, called, guarantee),
+        candidates,
+        design.select(usable),
+        Settings(draws, delta, confidence),
+        out=folder,
+        caveats=caveats,
+        subject="models of this recipe" if leave_one_out else "this model",
+        quiet=True,
+    )

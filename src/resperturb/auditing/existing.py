@@ -1,0 +1,115 @@
+"""A model that exists, with shadow models of a recipe, as a trainee; and whether its two sets look alike."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from resperturb.attacks.evidence import ShadowStatistics
+from resperturb.attacks.signals import View
+from resperturb.auditing.function import fitted
+from resperturb.auditing.store import text_digest
+from resperturb.auditing.trainee import Fitted, Job, Trainee
+from resperturb.bounds.arrays import Bools, Floats, Ints
+from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
+from resperturb.engine.task import Shared
+from resperturb.errors import UsageError
+from resperturb.privacy import Guarantee, nothing_proven
+
+# Two sets are called different from this confidence on.
+SURE = 0.99
+FOLDS, MOST_COLUMNS = 5, 200
+
+
+@dataclass(frozen=True, eq=False)
+class Existing:
+    """A model that exists.
+
+    Attributes:
+        predict: Its predictor: a function of row numbers to probabilities, or a module and a loader.
+        classes: The number of classes.
+        recipe: What trains shadow models; None for an audit without any.
+        claimed: What is claimed about its training.
+        name: Name in headlines.
+    """
+
+    predict: Any
+    classes: int
+    recipe: Trainee | None = None
+    claimed: Guarantee | None = None
+    name: str = "this model"
+    description: str = "a model that existed"
+
+    def digest(self) -> str:
+        """Name the recipe; the model itself is queried each time, for its source does not name its weights."""
+        return text_digest("existing" + ("" if self.recipe is None else self.recipe.digest()))
+
+    def fit(self, job: Job) -> Iterator[Fitted]:
+        """Give the model, or fit a shadow model."""
+        if job.number == 0:
+            yield fitted(self.predict, self.classes)
+            return
+        if self.recipe is None:
+            raise UsageError("shadow models take a recipe.")
+        yield from self.recipe.fit(job)
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        """Return what is claimed."""
+        return self.claimed or nothing_proven("No guarantee was given for this training.", delta)
+
+    def shared(self) -> Shared | None:
+        """Return the recipe's data."""
+        return None if self.recipe is None else self.recipe.shared()
+
+
+def shift_by_features(features: ArrayLike, members: Bools) -> AttackMetrics:
+    """Try to tell members from non-members by what the caller knows of the rows: a cross-validated classifier.
+
+    Args:
+        features: Numbers of every row, ``[rows, ...]``; only the first 200 columns are used.
+        members: Membership of every row.
+
+    Returns:
+        How well the classifier does on rows that it was not fitted on.
+
+    Raises:
+        UsageError: The features are not one row of finite numbers per row.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    array = np.asarray(features, dtype=np.float64)
+    if array.ndim < 2 or len(array) != len(members) or not np.isfinite(array).all():
+        raise UsageError(f"features must be finite numbers, one row for each of the {len(members)} rows.")
+    flat = array.reshape(len(array), -1)[:, :MOST_COLUMNS]
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
+    guessed = cross_val_predict(model, flat, members, cv=FOLDS, method="decision_function")
+    return attack_metrics(guessed[members], guessed[~members], confidence=SURE, rates=())
+
+
+def shift_by_models(shadows: ShadowStatistics, view: View, members: Bools, units: Ints) -> AttackMetrics:
+    """Compare what models that saw neither say about members and about non-members."""
+    outside: Floats = shadows.outside[view].mean[: len(members), 0]
+    return attack_metrics(
+        outside[members],
+        outside[~members],
+        confidence=SURE,
+        member_groups=units[members],
+        nonmember_groups=units[~members],
+        rates=(),
+    )
+
+
+def shift_words(found: AttackMetrics, how: str) -> str | None:
+    """Warn where two sets differ; None where they were not told apart."""
+    low, high = found.estimate.interval(SURE)
+    if low <= 0.5 <= high:
+        return None
+    return (
+        f"Members and non-members differ in distribution: {how} tells them apart with an AUC of {found.auc:.3f} "
+        f"({low:.3f} to {high:.3f}). An attack can win by that alone; draw both sets from the same source."
+    )

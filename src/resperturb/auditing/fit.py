@@ -1,0 +1,367 @@
+"""Fit and query the models of a design; report, retrain once, and leave out models that did not learn."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resperturb.attacks.evidence import Answers
+from resperturb.auditing.ask import ask
+from resperturb.auditing.candidates import Candidates
+from resperturb.auditing.design import EXISTS, Design
+from resperturb.auditing.store import MODELS, Store, answers_path, array_digest, keep_answers
+from resperturb.auditing.trainee import Fitted, Job, Trainee
+from resperturb.bounds.arrays import Bools, Floats, Ints
+from resperturb.bounds.attack_metrics import attack_metrics
+from resperturb.engine import Engine, Shared, Task
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.progress import Lines, duration
+
+# What is added to the seed of a pair that is trained again.
+RETRIED = 500_009
+# The error of the test that says a model was trained on other rows than it was given.
+WRONG_ROWS = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What every model is asked: which rows, and over how many draws."""
+
+    candidates: Candidates
+    draws: tuple[int, ...]
+
+    def of(self, fitted: Fitted) -> Answers:
+        """Query one model."""
+        return ask(fitted, self.candidates.rows, self.candidates.labels, self.draws)
+
+
+@dataclass(frozen=True, eq=False)
+class FitTask(Task):
+    """Fit one model of a trainee, query it and its checkpoints, and keep the answers; the trainee keeps the rest."""
+
+    folder: Path
+    trainee: Trainee
+    job: Job
+    asked: Asked
+    bound: dict[str, str]
+
+    def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
+        """Fit, query, keep."""
+        job = replace(self.job, folder=folder / MODELS / self.job.folder.name, shared=shared)
+
+        def keep(stage: str, answers: Answers) -> None:
+            keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
+
+        keep("", queried(self.trainee, job, self.asked, keep))
+
+    def results(self) -> tuple[str, ...]:
+        """What the trainee left, the checkpoints' answers, and the model's own, which come last."""
+        number = f"{MODELS}/{self.job.number:03d}"
+        return f"{MODELS}/{self.job.folder.name}/**/*", f"{number}.?*.npz", f"{number}.npz"
+
+    def shared(self) -> Shared | None:
+        """The data of the trainee."""
+        return self.trainee.shared()
+
+
+def queried(trainee: Trainee, job: Job, asked: Asked, keep: Callable[[str, Answers], None]) -> Answers:
+    """Fit a model and query it and its checkpoints.
+
+    Args:
+        trainee: What fits.
+        job: On which rows.
+        asked: What to query.
+        keep: Called with name and answers of every checkpoint, the last one too if there are several.
+
+    Returns:
+        The answers of the model, which is the last.
+
+    Raises:
+        UsageError: There is no model.
+    """
+    last: tuple[str, Answers] | None = None
+    for fitted in trainee.fit(replace(job, rows=job.rows.copy())):
+        last = fitted.stage, asked.of(fitted)
+        if fitted.stage:
+            keep(*last)
+    if last is None:
+        raise UsageError("train yielded no predictor; it must yield one per checkpoint, and the model at the end.")
+    return last[1]
+
+
+def fit_models(
+    trainee: Trainee,
+    candidates: Candidates,
+    design: Design,
+    draws: tuple[int, ...],
+    store: Store,
+    engine: Engine,
+    jobs: int | None,
+    quiet: bool = False,
+) -> tuple[Design, "Models", tuple[str, ...]]:
+    """Fit and query what is missing, and apply the rules for failures.
+
+    Args:
+        trainee: What fits.
+        candidates: What is queried.
+        design: Who is trained on what.
+        draws: The numbers of draws that answers are averaged over.
+        store: Where answers are kept.
+        engine: Where to fit.
+        jobs: Fits at a time; as many as the engine has room for if None.
+        quiet: Say nothing on stderr.
+
+    Returns:
+        The design without models that did not learn, access to the answers, and what was left out and why.
+
+    Raises:
+        UsageError: The trainee does not do what it promises.
+        ResperturbError: Fewer than half of the models learned.
+    """
+    progress = Lines("resperturb", (lambda line: None) if quiet else None, unit="models")
+    models = Models(trainee, candidates, design, draws, store, engine, jobs, progress)
+    models.fit(range(len(design)))
+    weak = models.weak()
+    again = sorted({one for number in weak for one in models.pair(number)})
+    if again:
+        models.progress.say(
+            f"{len(weak)} of {len(design)} models did not learn ({', '.join(map(str, weak[:8]))}); their pairs are "
+            "trained once more with another seed."
+        )
+        models.fit(again, retry=True)
+        weak = models.weak()
+    left = frozenset(one for number in weak for one in models.pair(number))
+    models.check_rows(left)
+    trained = np.flatnonzero(design.seeds != EXISTS) if design.kind == "leave one out" else _shadows(design)
+    if len(trained) and len(left) > len(trained) / 2:
+        raise ResperturbError(
+            f"{len(left)} of {len(trained)} models did not learn, also with another seed: {models.words(weak)} "
+            "Their answers are kept. Train for longer, or audit without shadow models (--one-run, shadows=0)."
+        )
+    said = tuple(f"{len(left)} models were left out: {models.words(weak)}" for _ in range(bool(left)))
+    return design.without(left), models, said
+
+
+def _shadows(design: Design) -> Ints:
+    return np.setdiff1d(np.arange(len(design)), design.targets)
+
+
+@dataclass(eq=False)
+class Models:
+    """The models of a design and their answers."""
+
+    trainee: Trainee
+    candidates: Candidates
+    design: Design
+    draws: tuple[int, ...]
+    store: Store
+    engine: Engine
+    jobs: int | None
+    progress: Lines
+    _existing: dict[int, Answers] = field(default_factory=dict)
+    _retried: set[int] = field(default_factory=set)
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def answers(self, number: int, stage: str = "") -> Answers:
+        """Return the answers of a model, or of a checkpoint of it.
+
+        Raises:
+            ResperturbError: They are gone.
+        """
+        if number in self._existing:
+            return self._existing[number]
+        found = self._kept(number, stage)
+        if found is None:
+            raise ResperturbError(f"the answers of model {number} are gone; run the audit again.")
+        return found
+
+    def stages(self) -> list[str]:
+        """List the checkpoints that every model has, in their order."""
+        numbers = [number for number in range(len(self.design)) if number not in self.design.unused]
+        common = set.intersection(*(set(self.store.stages(number)) for number in numbers)) if numbers else set()
+        return [stage for stage in self.store.stages(numbers[0]) if stage in common]
+
+    def pair(self, number: int) -> list[int]:
+        """Return a model and its partner."""
+        partner = int(self.design.partner[number])
+        return [number] if partner < 0 else sorted((number, partner))
+
+    def members(self, number: int) -> Bools:
+        """Say of every row, the population included, whether a model was trained on it."""
+        return np.pad(self.design.members[number], (0, self.candidates.population))
+
+    def fit(self, numbers: Sequence[int] | range, retry: bool = False) -> None:
+        """Fit and query some models, unless their answers are there; with ``retry`` those of another seed."""
+        asked = Asked(self.candidates, self.draws)
+        tasks = []
+        if retry:
+            self._retried.update(numbers)
+        for number in numbers:
+            if self.design.seeds[number] == EXISTS:
+                if number not in self._existing:
+                    self._existing[number] = queried(self.trainee, self._job(number), asked, lambda *_: None)
+                    self._compare(number)
+            elif self._kept(number) is not None:
+                self._compare(number)
+            else:
+                tasks.append(FitTask(self._folder, self.trainee, self._job(number), asked, self._bound(number)))
+        if tasks and self.store.folder is None:
+            for task in tasks:
+                answers = queried(self.trainee, task.job, asked, partial(self._remember, task.job.number))
+                self._remember(task.job.number, "", answers)
+                self._compare(task.job.number)
+        elif tasks:
+            self._run(tasks, len(numbers))
+
+    def _remember(self, number: int, stage: str, answers: Answers) -> None:
+        self.store.keep(number, answers, {**self._bound(number), "stage": stage}, stage)
+
+    def _run(self, tasks: list[FitTask], count: int) -> None:
+        sizes = sorted(len(task.job.rows) for task in tasks)
+        self.progress.say(
+            f"auditing: {count} models ({count - len(tasks)} there already), each trained on {sizes[0]} to "
+            f"{sizes[-1]} rows and asked about {len(self.candidates.rows)}."
+        )
+        done = 0
+
+        def tell(task: Task, error: ResperturbError | None) -> None:
+            nonlocal done
+            if error is not None:
+                raise error
+            assert isinstance(task, FitTask)
+            self._compare(task.job.number)
+            done += 1
+            self.progress.step(done, len(tasks))
+
+        first = 0
+        if len(tasks) > 1 and tasks[0].job.number == 0:
+            # One first: it shows whether the trainee can be used, and how long the others will take.
+            started = time.monotonic()
+            self.engine(tasks[:1], 1, tell)
+            self.progress.say(f"the first took {duration(time.monotonic() - started)}; {len(tasks) - 1} follow.")
+            first = 1
+        self.progress.step(done, len(tasks))
+        self.engine(tasks[first:], self.jobs, tell)
+
+    @property
+    def _folder(self) -> Path:
+        return self.store.folder or Path()
+
+    def _seed(self, number: int) -> int:
+        return int(self.design.seeds[number]) + RETRIED * (number in self._retried)
+
+    def _job(self, number: int) -> Job:
+        rows = self.candidates.rows[: len(self.candidates)][self.design.members[number]]
+        every = np.sort(np.concatenate([rows, self.candidates.always]))
+        name = f"{number:03d}{'-again' if number in self._retried else ''}"
+        return Job(number, every, self._seed(number), self._folder / MODELS / name)
+
+    def _bound(self, number: int) -> dict[str, str]:
+        rows = array_digest(self.design.members[number])
+        return {
+            "question": self.store.plan.question,
+            "model": str(number),
+            "rows": rows,
+            "seed": str(self._seed(number)),
+        }
+
+    def _kept(self, number: int, stage: str = "") -> Answers | None:
+        """Read the answers of a model; those of a second seed replace those of the first."""
+        folder = self.store.folder
+        if folder is not None and number not in self._retried:
+            path = answers_path(folder, number, stage)
+            if path.exists() and kept_seed(path) == str(self._seed(number) + RETRIED):
+                self._retried.add(number)
+        return self.store.answers(number, len(self.candidates.rows), {**self._bound(number), "stage": stage}, stage)
+
+    def _compare(self, number: int) -> None:
+        """Refuse models that answer alike although they were trained on different rows."""
+        answers = self.answers(number)
+        other = self._seen.setdefault(array_digest(list(answers.values())[-1].confidence), number)
+        if other != number and (self.design.members[other] != self.design.members[number]).any():
+            raise UsageError(
+                f"two models that were to be trained on different rows (models {other} and {number}) give exactly "
+                "the same answers: does train use its indices? It must fit a fresh model on those rows alone, each "
+                "time it is called."
+            )
+
+    def accuracies(self) -> Floats:
+        """Return the accuracy of every model on all rows, members or not, by one draw as served."""
+        return np.array([_accuracy(self.answers(number)) for number in range(len(self.design))])
+
+    def weak(self) -> list[int]:
+        """List the models that did not learn; models that exist and a lone target are never among them.
+
+        A model learned if it is less than half as far above naming the most frequent class as the median target,
+        give or take 1/sqrt(rows). All rows count, so that the rule is blind to membership and biases no bound.
+        """
+        every = self.accuracies()
+        chance, luck = self._chance()
+        reference = float(np.median(every[self.design.targets]))
+        if reference - chance <= luck:
+            return []
+        fixed = {0} if self.design.kind == "one target" else set()
+        low = np.flatnonzero(every - chance < (reference - chance) / 2 - luck)
+        return [n for n in low.tolist() if self.design.seeds[n] != EXISTS and n not in fixed]
+
+    def _chance(self) -> tuple[float, float]:
+        counts = np.bincount(self.candidates.labels)
+        return float(counts.max() / counts.sum()), 1 / float(np.sqrt(len(self.candidates.rows)))
+
+    def words(self, weak: Sequence[int]) -> str:
+        """Say how little some models learned."""
+        if not weak:
+            return ""
+        every = self.accuracies()
+        return (
+            f"model {weak[0]} did not learn: its accuracy is {every[weak[0]]:.3f}, that of the targets "
+            f"{np.median(every[self.design.targets]):.3f}, and always naming the most frequent class gives "
+            f"{self._chance()[0]:.3f}. Attacks with such models would look harmless whatever the target leaks."
+        )
+
+    def check_rows(self, left: frozenset[int]) -> None:
+        """Refuse models that are better on rows that they were not given.
+
+        Raises:
+            UsageError: Two models are, far beyond chance.
+        """
+        wrong = 0
+        for number in range(len(self.design)):
+            if number in left or self.design.seeds[number] == EXISTS:
+                continue
+            inside = self.design.members[number]
+            confidence = next(iter(self.answers(number).values())).confidence[: len(inside), 0]
+            if inside.all() or not inside.any():
+                continue
+            units = self.candidates.units
+            found = attack_metrics(
+                confidence[inside],
+                confidence[~inside],
+                member_groups=units[inside],
+                nonmember_groups=units[~inside],
+                rates=(),
+            )
+            wrong += found.estimate.interval(1 - WRONG_ROWS).high < 0.5
+        if wrong >= 2:
+            raise UsageError(
+                f"{wrong} models are better on rows that they were not given than on those they were given: does "
+                "train use the rows of its indices, and no others? It must fit a fresh model on those rows alone."
+            )
+
+
+def kept_seed(path: Path) -> str:
+    """Read which seed the answers in a file are bound to; empty where the file does not say."""
+    from resperturb.sealed import read_binding
+
+    try:
+        return (read_binding(path).digests or {}).get("seed", "")
+    except ResperturbError:
+        return ""
+
+
+def _accuracy(answers: Answers) -> float:
+    return float(next(iter(answers.values())).correct[:, 0].mean())

@@ -1,0 +1,195 @@
+"""A user's training function, or an estimator of scikit-learn, as a trainee."""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from resperturb.auditing.answers import FittedFunction
+from resperturb.auditing.trainee import Fitted, Job
+from resperturb.bounds.arrays import Array, Ints
+from resperturb.engine.task import Shared
+from resperturb.errors import UsageError
+from resperturb.privacy import Guarantee, nothing_proven
+
+TrainFunction = Callable[[Ints, int], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of row numbers and a seed that returns a predictor, or yields one per checkpoint.
+
+    Attributes:
+        train: The function.
+        classes: The number of classes.
+        claimed: What the user claims about such a training; None for nothing.
+        name: Name in headlines.
+        description: What it trains.
+    """
+
+    train: TrainFunction
+    classes: int
+    claimed: Guarantee | None = None
+    name: str = "audit"
+    description: str = "your own training"
+
+    def digest(self) -> str:
+        """Hash the source, the defaults and the constants of the function itself, not of what it calls."""
+        return function_digest(self.train)
+
+    def fit(self, job: Job) -> Iterator[Fitted]:
+        """Call the function, and take every predictor that it gives."""
+        try:
+            made: Any = self.train(job.rows, job.seed)
+            if not inspect.isgenerator(made):
+                yield fitted(made, self.classes)
+                return
+            for number, one in enumerate(made, start=1):
+                if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str):
+                    yield fitted(one[1], self.classes, one[0])
+                else:
+                    yield fitted(one, self.classes, f"checkpoint-{number:03d}")
+        except SystemExit as error:
+            raise UsageError(
+                f"train called sys.exit({error.code!r}); it must return a predictor, or raise an error."
+            ) from error
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        """Return what the user claims."""
+        return self.claimed or nothing_proven("No guarantee was given for this training.", delta)
+
+    def shared(self) -> Shared | None:
+        """Return nothing: the data stay with the user."""
+        return None
+
+
+def fitted(predictor: Any, classes: int, stage: str = "") -> Fitted:
+    """Make a predictor something that can be queried.
+
+    Args:
+        predictor: A function of row numbers to probabilities, or a pair of a torch module and a function of row
+            numbers to batches of its inputs.
+        classes: The number of classes.
+        stage: Name of the checkpoint.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    pair = isinstance(predictor, tuple) and len(predictor) == 2
+    if pair or hasattr(predictor, "state_dict"):
+        from resperturb.auditing.modules import FittedModule, is_module
+
+        if pair and is_module(predictor[0]) and callable(predictor[1]):
+            return FittedModule(predictor[0], predictor[1], classes, stage)
+        alone = is_module(predictor)
+    else:
+        alone = False
+    if callable(predictor) and not alone:
+        return FittedFunction(predictor, classes, stage)
+    raise UsageError(
+        "train must return a function of row numbers to probabilities, or a pair of a torch module and a function of "
+        f"row numbers to batches; it returned {type(predictor).__name__}{' alone' if alone else ''}."
+    )
+
+
+def check_train(train: Any, arguments: int = 2) -> None:
+    """Refuse what cannot be called with row numbers and a seed."""
+    if not callable(train):
+        raise UsageError(f"train must be a function of row numbers and a seed, not {type(train).__name__}.")
+    try:
+        inspect.signature(train).bind(*range(arguments))
+    except TypeError as error:
+        raise UsageError(f"train must take two arguments, row numbers and a seed ({error}).") from None
+    except ValueError:  # some callables have no signature
+        pass
+
+
+def is_estimator(thing: Any) -> bool:
+    """Whether it is an estimator by the conventions of scikit-learn: ``fit``, ``predict_proba``, ``get_params``."""
+    return all(hasattr(thing, name) for name in ("fit", "get_params")) and not isinstance(thing, type)
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorTraining:
+    """Fits copies of an estimator of scikit-learn on rows of arrays."""
+
+    estimator: Any
+    features: Array
+    labels: Ints
+
+    def __call__(self, indices: Ints, seed: int) -> Callable[[Ints], Array]:
+        """Fit a copy with a seed of its own."""
+        from sklearn.base import clone
+
+        model = clone(self.estimator)
+        seeds = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+        model.set_params(**dict.fromkeys(seeds, seed % 2**32))
+        model.fit(self.features[indices], self.labels[indices])
+        if not hasattr(model, "predict_proba"):
+            raise UsageError(f"{type(model).__name__} has no predict_proba; an audit needs class probabilities.")
+        return functools.partial(_probabilities, model, self.features, int(self.labels.max()) + 1)
+
+
+def _probabilities(model: Any, features: Array, classes: int, rows: Ints) -> Array:
+    found = np.zeros((len(rows), classes))
+    found[:, model.classes_] = model.predict_proba(features[rows])
+    return found
+
+
+def training_of_estimator(estimator: Any, features: ArrayLike | None, labels: Ints) -> EstimatorTraining:
+    """Return a training function of an estimator and its data.
+
+    Raises:
+        UsageError: There are no features, or not one row of them per label.
+    """
+    if features is None or not hasattr(features, "__len__"):
+        raise UsageError("auditing an estimator takes its data: rp.audit(estimator, X, y).")
+    array = np.asarray(features)
+    if len(array) != len(labels):
+        raise UsageError(f"the features have {len(array)} rows, and there are {len(labels)} labels.")
+    return EstimatorTraining(estimator, array, labels)
+
+
+def function_digest(function: Any) -> str:
+    """Hash a function: its source, its defaults and its constants; what it calls does not count.
+
+    >>> function_digest(lambda x: x + 1) == function_digest(lambda x: x + 2)
+    False
+    """
+    if isinstance(function, functools.partial):
+        parts = [function_digest(function.func), _plain(function.args), _plain(function.keywords)]
+    elif isinstance(function, EstimatorTraining):
+        parts = [repr(function.estimator)]
+    else:
+        function = getattr(function, "__func__", function)
+        code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+        try:
+            source = inspect.getsource(function if hasattr(function, "__code__") else type(function))
+        except (OSError, TypeError):  # typed at a prompt
+            source = getattr(function, "__qualname__", type(function).__qualname__)
+        defaults = [_plain(getattr(function, name, None)) for name in ("__defaults__", "__kwdefaults__")]
+        parts = [source, _constants(code), *defaults]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _constants(code: CodeType | None) -> str:
+    if code is None:
+        return ""
+    inner = [_constants(one) if isinstance(one, CodeType) else _plain(one) for one in code.co_consts]
+    return f"{code.co_code.hex()} {inner}"
+
+
+def _plain(value: Any) -> str:
+    """Write what prints the same in every process."""
+    if isinstance(value, tuple | list | frozenset):
+        return repr(sorted(map(_plain, value)) if isinstance(value, frozenset) else [_plain(one) for one in value])
+    if isinstance(value, dict):
+        return repr({key: _plain(one) for key, one in value.items()})
+    plain = isinstance(value, int | float | str | bytes | bool | type(None) | np.generic)
+    return repr(value) if plain else type(value).__qualname__

@@ -1,0 +1,385 @@
+"""The folder of an audit: its plan, one file of answers per model, scores, and the result.
+
+Everything is bound to the plan, and the result to the scores, so that files of different audits cannot be mixed.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from resperturb.attacks.evidence import Answers
+from resperturb.attacks.signals import Access, Signals, signals_from
+from resperturb.bounds.arrays import Array, Bools, Ints, Singles, Texts
+from resperturb.bounds.audit_result import CANARIES, RECORD, SCHEMA, AttackScores, AuditResult
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import digest_of, held, read_json, remove_leftovers, write_bytes
+from resperturb.sealed import read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
+
+_logger = logging.getLogger(__name__)
+
+AUDIT_FILE, PLAN_FILE, SCHEMA_FILE = "audit.json", "plan.json", "schema.json"
+MODELS, SCORES = "models", "scores"
+PLAN_SCHEMA = 3
+AGAIN = "run the audit again"
+OTHER_VERSION = "was written by another version of resperturb; run the audit again in another folder"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an audit was asked to do; all but ``draws`` and ``population`` must stay the same.
+
+    Attributes:
+        train: Digest of the trainee.
+        labels: Digest of the labels of candidates.
+        groups: Digest of their units.
+        kinds: Digest of their kinds.
+        rows: Digest of their row numbers, and of the rows that every model is trained on.
+        design: Its kind and what decided membership.
+        members: Digest of the members, where they were given.
+        seed: Seed of the coins.
+        draws: The numbers of draws that answers are averaged over.
+        population: Digest of the rows in the population.
+    """
+
+    train: str
+    labels: str
+    groups: str
+    kinds: str
+    rows: str
+    design: str
+    members: str
+    seed: int
+    draws: tuple[int, ...]
+    population: str
+    schema: int = PLAN_SCHEMA
+
+    @property
+    def setup(self) -> str:
+        """Digest of what decides the models."""
+        return text_digest(repr({**asdict(self), "draws": None, "population": None}))
+
+    @property
+    def question(self) -> str:
+        """Digest of the setup and of the queries."""
+        return text_digest(repr(self))
+
+
+def array_digest(*arrays: Array) -> str:
+    """Name arrays by their contents.
+
+    >>> array_digest(np.arange(3)) == array_digest(np.arange(3)), len(array_digest(np.arange(3)))
+    (True, 16)
+    """
+    hashed = hashlib.sha256()
+    for array in arrays:
+        hashed.update(repr((array.dtype.str, array.shape)).encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def text_digest(text: str) -> str:
+    """Name a text by its contents."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of the attacks that were fixed beforehand.
+
+    Attributes:
+        members: Membership of every candidate in every target, ``[T, n]``.
+        units: Unit of every candidate.
+        kinds: Kind of every candidate.
+        rows: Row number of every candidate.
+        targets: Number of each target's model.
+        attacks: Scores by the attack's key, ``[T, n]``; higher for those taken to be members.
+    """
+
+    members: Bools
+    units: Ints
+    kinds: Texts
+    rows: Ints
+    targets: Ints
+    attacks: Mapping[str, Singles]
+
+    def pooled(self, attack: str, kind: str) -> AttackScores:
+        """Return an attack's scores of members and of non-members of one kind, of all targets together."""
+        chosen = self.kinds != RECORD if kind == CANARIES else self.kinds == kind
+        scores = np.asarray(self.attacks[attack], dtype=np.float64)[:, chosen]
+        inside = self.members[:, chosen]
+        return AttackScores(scores[inside], scores[~inside])
+
+
+class Store:
+    """Answers and results of one audit: in a folder, or in memory where there is none.
+
+    Args:
+        folder: The folder; None for memory.
+        plan: What the audit was asked to do.
+    """
+
+    def __init__(self, folder: Path | None, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
+        self._memory: dict[tuple[int, str], Answers] = {}
+
+    def keep(self, number: int, answers: Answers, bound: Mapping[str, str], stage: str = "") -> None:
+        """Keep the answers of a model, or of a checkpoint of it."""
+        if self.folder is None:
+            self._memory[number, stage] = answers
+        else:
+            keep_answers(answers_path(self.folder, number, stage), answers, bound)
+
+    def answers(self, number: int, rows: int, bound: Mapping[str, str], stage: str = "") -> Answers | None:
+        """Read the answers of a model back; None if there are none, or if they cannot be believed."""
+        if self.folder is None:
+            return self._memory.get((number, stage))
+        path = answers_path(self.folder, number, stage)
+        try:
+            return read_answers(path, rows, bound) if path.exists() else None
+        except ResperturbError as error:
+            _logger.warning("%s", error)
+            return None
+
+    def stages(self, number: int) -> list[str]:
+        """List the checkpoints of a model whose answers are kept, in their order."""
+        if self.folder is None:
+            return [stage for one, stage in self._memory if one == number and stage]
+        found = (self.folder / MODELS).glob(f"{number:03d}.*.npz")
+        return sorted(path.name.split(".", 1)[1].removesuffix(".npz") for path in found)
+
+
+def answers_path(folder: Path, number: int, stage: str = "") -> Path:
+    """Name the file of a model's answers."""
+    return folder / MODELS / (f"{number:03d}.{stage}.npz" if stage else f"{number:03d}.npz")
+
+
+def keep_answers(path: Path, answers: Answers, bound: Mapping[str, str]) -> None:
+    """Write answers to a file, bound to what produced them."""
+    arrays = {
+        f"{access}/{name}": np.asarray(getattr(signals, name))
+        for access, signals in answers.items()
+        for name in Signals.__annotations__
+    }
+    write_bound_arrays(path, arrays, bound)
+
+
+def read_answers(path: Path, rows: int, bound: Mapping[str, str]) -> Answers:
+    """Read what :func:`keep_answers` wrote.
+
+    Raises:
+        ResperturbError: The file is damaged, is of another model or question, or about another number of rows.
+    """
+    again = "the model is queried again"
+    found: dict[Any, dict[str, Array]] = {}
+    for key, array in read_bound_arrays(path, (), bound, again).items():
+        access, _, name = key.partition("/")
+        found.setdefault(access, {})[name] = array
+    try:
+        if not found or found.keys() - set(get_args(Access)):
+            raise ResperturbError(f"it holds {', '.join(map(repr, found)) or 'nothing'}")
+        return {access: signals_from(arrays, rows) for access, arrays in found.items()}
+    except ResperturbError as error:
+        raise ResperturbError(f"{path} does not hold the answers of a model ({error}); {again}.") from error
+
+
+@contextmanager
+def opened_store(folder: Path | None, plan: Plan) -> Iterator[Store]:
+    """Take a folder for a plan and hold it; nothing is written before it is known to be free or of the same setup.
+
+    Raises:
+        UsageError: The folder holds another audit, or something else.
+        BusyError: Another process is at work in it.
+    """
+    if folder is None:
+        with nullcontext():
+            yield Store(None, plan)
+        return
+    _check_free(folder, plan)
+    with held(folder):
+        _check_free(folder, plan)
+        for part in (MODELS, SCORES):
+            if (folder / part).is_dir():
+                remove_leftovers(folder / part)
+        if _present(folder) != plan:
+            write_bound_json(folder / PLAN_FILE, plan, {})
+        yield Store(folder, plan)
+
+
+def _present(folder: Path) -> Plan | None:
+    path = folder / PLAN_FILE
+    if not path.exists():
+        return None
+    version = read_json(_Version, path, f"delete it, or choose another folder than {folder}")
+    if version.schema != PLAN_SCHEMA:
+        raise UsageError(f"{path} {OTHER_VERSION}.")
+    return read_bound_json(Plan, path, None, f"delete it, or choose another folder than {folder}")
+
+
+def _check_free(folder: Path, plan: Plan) -> None:
+    """Refuse a folder that holds another audit, or something else."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; out= must name a folder.")
+    # Looked at first, or it could be what another process writes after it was seen that there is no plan.
+    foreign = folder.exists() and any(not item.name.startswith(".") for item in folder.iterdir())
+    present = _present(folder)
+    if present is None:
+        if foreign:
+            raise UsageError(f"{folder} exists and holds no audit; choose another out=.")
+        return
+    if not any((folder / MODELS).glob("*")) and not (folder / AUDIT_FILE).exists():
+        return  # a plan without answers
+    changed = [
+        name
+        for name, value in asdict(plan).items()
+        if name not in ("draws", "population") and asdict(present)[name] != value
+    ]
+    if changed:
+        raise UsageError(
+            f"{folder} holds an audit that was asked for otherwise (other {', '.join(changed)}); its models would "
+            "not be comparable. Choose another out=, or delete the folder."
+        )
+
+
+@dataclass(frozen=True)
+class _Version:
+    schema: int = 0
+
+
+@dataclass(frozen=True)
+class _ScoresSchema:
+    files: dict[str, str]
+    schema: int = 1
+
+
+def keep_scores(folder: Path, scores: Scores) -> str:
+    """Write the matrices of scores, and a file that names them.
+
+    Returns:
+        Digest of that file, which the result is bound to.
+    """
+    arrays: dict[str, Array] = {
+        "members": scores.members,
+        "units": scores.units,
+        "kinds": scores.kinds,
+        "rows": scores.rows,
+        "targets": scores.targets,
+        **scores.attacks,
+    }
+    place = folder / SCORES
+    place.mkdir(parents=True, exist_ok=True)
+    for path in place.glob("*.npy"):
+        if path.stem not in arrays:
+            path.unlink()
+    digests = {}
+    for name, array in arrays.items():
+        if not (isinstance(array, np.memmap) and Path(str(array.filename)) == place / f"{name}.npy"):
+            write_bytes(place / f"{name}.npy", _npy(array))
+        digests[f"{name}.npy"] = digest_of(place / f"{name}.npy")
+    content = json.dumps({"schema": 1, "files": digests}, indent=2).encode()
+    write_bytes(place / SCHEMA_FILE, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _npy(array: Array) -> bytes:
+    import io
+
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def read_scores(folder: Path, digest: str | None = None) -> Scores:
+    """Open the scores that an audit kept; matrices are mapped into memory, not read.
+
+    Args:
+        folder: The folder of the audit.
+        digest: Digest of their schema file, as the result has it; any will do if None.
+
+    Raises:
+        ResperturbError: A file is missing, damaged, or of another audit.
+    """
+    place = folder / SCORES
+    if not (place / SCHEMA_FILE).exists():
+        raise ResperturbError(f"{place / SCHEMA_FILE} is missing, and {AUDIT_FILE} was made with it; {AGAIN}.")
+    if digest is not None and digest_of(place / SCHEMA_FILE) != digest:
+        raise ResperturbError(f"{place} holds the scores of another audit than {AUDIT_FILE}; {AGAIN}.")
+    schema = read_json(_ScoresSchema, place / SCHEMA_FILE, AGAIN)
+    arrays: dict[str, Any] = {}
+    for name, wanted in schema.files.items():
+        path = place / name
+        if Path(name).name != name or not path.exists():
+            raise ResperturbError(f"{path} is missing, and {AUDIT_FILE} was made with it; {AGAIN}.")
+        if digest_of(path) != wanted:
+            raise ResperturbError(f"{path} was changed after it was written; {AGAIN}.")
+        arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        members, units, kinds, rows, targets = (
+            np.asarray(arrays.pop(name)) for name in ("members", "units", "kinds", "rows", "targets")
+        )
+    except KeyError as error:
+        raise ResperturbError(f"{place} lacks {error.args[0]}; {AGAIN}.") from error
+    return Scores(members, units, kinds, rows, targets, arrays)
+
+
+def save_audit(result: AuditResult, folder: Path) -> AuditResult:
+    """Write the result of an audit, whose scores are there; it is the last file that an audit writes."""
+    if (folder / AUDIT_FILE).exists():
+        _warn_of_weaker(folder, result)
+    write_bound_json(folder / AUDIT_FILE, result, result.digests)
+    return replace(result, folder=folder)
+
+
+def _warn_of_weaker(folder: Path, new: AuditResult) -> None:
+    try:
+        old = read_audit(folder)
+    except ResperturbError:  # it cannot be read, so nothing is known of it
+        return
+    if old.shadows.count > new.shadows.count:
+        _logger.warning(
+            "This audit replaces one with %d shadow models (AUC %.3f) in %s, and tried less. Rerun that one to have "
+            "it back: its models are kept.",
+            old.shadows.count,
+            old.strongest.auc,
+            folder,
+        )
+
+
+def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditResult:
+    """Read the audit in a folder; plan, result and scores are checked against each other.
+
+    Args:
+        folder: The folder of the audit.
+        digests: Digests that the result must carry, such as those of a run; any will do if None.
+
+    Returns:
+        The audit.
+
+    Raises:
+        ResperturbError: A file is missing, damaged, was changed, or is of another audit or version.
+    """
+    path = folder / AUDIT_FILE
+    if read_json(_Version, path, AGAIN).schema != SCHEMA:
+        raise ResperturbError(f"{path} {OTHER_VERSION}.")
+    found = read_bound_json(AuditResult, path, None, AGAIN)
+    try:
+        plan = _present(folder)
+    except UsageError as error:
+        raise ResperturbError(str(error)) from error
+    if plan is None or found.digests.get("question") != plan.question:
+        raise ResperturbError(
+            f"{path} is not the audit of {folder / PLAN_FILE}: it was copied from another folder, or the plan was; "
+            f"{AGAIN}."
+        )
+    if other := [name for name, value in (digests or {}).items() if found.digests.get(name) != value]:
+        raise ResperturbError(f"{path} belongs to another run (other {', '.join(other)}); {AGAIN}.")
+    scores = read_scores(folder, found.digests.get("scores", ""))
+    if missing := [attack.key for attack in found.fixed if attack.key not in scores.attacks]:
+        raise ResperturbError(f"{folder / SCORES / missing[0]}.npy is missing; {AGAIN}.")
+    return replace(found, folder=folder)
