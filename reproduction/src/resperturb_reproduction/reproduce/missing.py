@@ -7,10 +7,8 @@ from resperturb.training import TrainConfig
 from resperturb_reproduction.reproduce.declarations import (
     BY_ID,
     DPSGD,
-    NO_SKIP,
+    EXPERIMENTS,
     READINGS,
-    SWEEPS_ADDITIVE,
-    SWEEPS_MULTIPLICATIVE,
     WEIGHT_DECAY,
     Cell,
     Experiment,
@@ -43,7 +41,8 @@ def missing(found: Mapping[str, AnyResult], tables: Iterable[str]) -> tuple[Miss
     of_tables = [BY_ID[name] for name in tables]
     points = [
         (experiment, cell)
-        for experiment in (*SWEEPS_ADDITIVE, *SWEEPS_MULTIPLICATIVE, NO_SKIP)
+        for experiment in EXPERIMENTS
+        if experiment.kind == "sweep" or experiment.id == "cifar10-no-skip"
         for cell in experiment.cells
         if cell.paper is not None and cell.variant.networks > 1 and _row(found, experiment, cell) is None
     ]
