@@ -25,14 +25,15 @@ PACKAGES = (
 
 def exports(package: str) -> set[str]:
     tree = ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text())
-    return {name for node in tree.body if isinstance(node, ast.Assign) for name in ast.literal_eval(node.value)}
+    lists = [node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    return {name for node in lists for name in ast.literal_eval(node.value)}
 
 
 def public_functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions that the packages of ``resperturb.__all__`` export, as their source has them."""
     for package in PACKAGES:
         exported = exports(package)
-        for line in ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text()).body:
+        for line in ast.walk(ast.parse((ROOT / "resperturb" / package / "__init__.py").read_text())):
             if not isinstance(line, ast.ImportFrom) or line.module is None:
                 continue
             file = ROOT / f"{line.module.replace('.', '/')}.py"

@@ -32,7 +32,7 @@ def weights(model: nn.Module) -> Tensor:
 def count_draws(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     draws: list[bool] = []
     normal = NoiseSource.normal
-    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda *tensors: False)  # draw apart from the sum
+    monkeypatch.setattr("resperturb.noise.source._is_readable", lambda *tensors: False)  # draw apart from the sum
     monkeypatch.setattr(
         NoiseSource, "normal", lambda self, like, training: draws.append(training) or normal(self, like, training)
     )

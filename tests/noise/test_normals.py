@@ -15,6 +15,7 @@ from resperturb.noise import kernel as kernels
 from resperturb.noise import normals
 from resperturb.noise.kernel import Kernel, has_compiler, kernel
 from resperturb.noise.normals import add_normal, addcmul_normal, mul_normal, noisy_sum, standard_normal
+from resperturb.noise.rounding import NoiseLostError
 
 COUNT = 1 << 22
 needs_kernel = pytest.mark.skipif(kernel() is None, reason="no C++ compiler, or no AES instructions here")
@@ -252,6 +253,58 @@ def test_copies_of_a_sum_have_numbers_of_their_own(
         noise = torch.stack([(copy - x - plus) / scale for copy in found.chunk(4)]).flatten(1).double()
         # 9,600 numbers: six standard errors of a correlation.
         assert torch.allclose(torch.corrcoef(noise), torch.eye(4, dtype=torch.float64), atol=0.061)
+
+
+@pytest.mark.parametrize("with_kernel", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_gets_the_numbers_of_32_bits_and_is_rounded_once(
+    dtype: torch.dtype, with_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_kernel:
+        monkeypatch.setattr(normals, "kernel", lambda: None)
+    torch.manual_seed(0)
+    key = bytes(range(16))
+    x, plus, factor = (torch.randn(3, 4, 11, 100).to(dtype) for _ in range(3))
+    x[0, 0, 0, 0], plus[0, 0, 0, 1] = math.inf, math.nan
+    noise = standard_normal(x.float(), key)
+    for other in (None, plus):
+        total = x.float() if other is None else x.float() + other.float()
+        for found, added in (
+            (add_normal(x, other, key, 0.5), 0.5 * noise),
+            (addcmul_normal(x, other, factor, key, 0.5), 0.5 * factor.float() * noise),
+        ):
+            assert found.dtype == dtype
+            meant = total + added
+            # Half a unit in the last place, but for sums whose 32nd bit decides which way to round.
+            apart = found.float() != meant.to(dtype).float()
+            assert (apart & ~meant.isnan()).float().mean() < 1e-3
+            torch.testing.assert_close(found.float(), meant, rtol=torch.finfo(dtype).eps, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(
+        mul_normal(factor, key, 0.5, factor.stride()), (0.5 * factor.float() * noise).to(dtype)
+    )
+
+
+@pytest.mark.parametrize("with_kernel", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_noise_that_most_halves_round_away_is_an_error(
+    threads: int, with_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_kernel:
+        monkeypatch.setattr(normals, "kernel", lambda: None)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        x = torch.full((100_003,), 4.0, dtype=torch.bfloat16)  # numbers here are 1/32 above and 1/64 below
+        add_normal(x, None, bytes(16), 0.03)
+        with pytest.raises(NoiseLostError, match=r"(\d\d)% of the elements did not change") as caught:
+            add_normal(x, None, bytes(16), 0.01)
+        # Less than 1/64 above and 1/128 below is rounded away: 94% and 78%, halved.
+        share = float(str(caught.value).partition(": ")[2].partition("%")[0]) / 100
+        assert share == pytest.approx((stats.norm.cdf(1.5625) + stats.norm.cdf(0.78125)) - 1, abs=0.01)
+        addcmul_normal(x, None, x, bytes(16), 0.0001, checked=False)
+        add_normal(x, None, bytes(16), 0.0)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_tensors_with_holes_or_different_layouts_get_the_same_numbers_as_any() -> None:

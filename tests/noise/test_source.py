@@ -21,6 +21,7 @@ import resperturb as rp
 from resperturb.errors import UsageError
 from resperturb.noise.kernel import has_compiler
 from resperturb.noise.normals import standard_normal
+from resperturb.noise.rounding import NoiseLostError
 from resperturb.noise.source import NoiseSource, derive_key, training_key
 
 
@@ -219,7 +220,7 @@ def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
 
 @pytest.mark.skipif(not has_compiler(), reason="inductor needs a C++ compiler")
 @pytest.mark.parametrize("kind", ["add", "addcmul"])
-def test_a_compiled_prediction_overwrites_only_what_nobody_reads_again(kind: str) -> None:
+def test_a_compiled_prediction_equals_an_eager_one_and_leaves_its_arguments(kind: str) -> None:
     torch.manual_seed(0)
     x, given = torch.randn(2, 3, 8, 8), torch.randn(2, 3, 8, 8)
     source = NoiseSource(seed=1)
@@ -249,6 +250,33 @@ def test_a_compiled_prediction_overwrites_only_what_nobody_reads_again(kind: str
         torch.testing.assert_close(torch.compile(sums)(turned, given), expected, check_stride=False)
 
 
+@pytest.mark.parametrize("kind", ["add", "addcmul"])
+def test_gradients_of_halves_see_the_numbers_of_the_forward_pass(kind: str) -> None:
+    torch.manual_seed(0)
+    x, plus = (torch.randn(2, 3, 8, 8).bfloat16().requires_grad_() for _ in range(2))
+    source = NoiseSource()
+    torch.manual_seed(5)
+    numbers = source.normal(torch.empty_like(x, dtype=torch.float32), training=True)
+    torch.manual_seed(5)
+    if kind == "add":
+        total, slope = source.add(x, 0.5, training=True, plus=plus), torch.ones_like(numbers)
+    else:
+        total, slope = source.addcmul(x, x, 0.5, training=True, plus=plus), 1 + 0.5 * numbers
+    of_x, of_plus = torch.autograd.grad(total.sum(), (x, plus))
+    assert total.dtype == of_x.dtype == torch.bfloat16
+    torch.testing.assert_close(of_x, slope.bfloat16(), rtol=2**-8, atol=0)
+    assert (of_plus == 1).all()
+
+
+@pytest.mark.skipif(not has_compiler(), reason="inductor needs a C++ compiler")
+def test_compiled_halves_are_checked_too() -> None:
+    noisy = torch.compile(lambda x, std: NoiseSource().add(x, std, training=False))
+    x = torch.full((1000,), 4.0, dtype=torch.bfloat16)
+    assert noisy(x, 0.5).float().std() == pytest.approx(0.5, rel=0.1)
+    with pytest.raises(NoiseLostError, match="smaller than the rounding"):
+        noisy(x, 1e-4)
+
+
 def test_a_second_derivative_goes_through_the_same_numbers() -> None:
     torch.manual_seed(0)
     x = torch.randn(6, dtype=torch.float64, requires_grad=True)
@@ -267,7 +295,7 @@ def test_the_backward_pass_keeps_a_key_and_not_the_numbers() -> None:
     kept: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         NoiseSource().addcmul(x, factor, 0.5, training=True).sum()
-    assert kept == []
+    assert kept == [16]
 
 
 def test_noise_and_audits_do_not_load_torchs_compiler() -> None:

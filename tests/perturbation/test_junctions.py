@@ -243,7 +243,7 @@ def known_noise(like: Tensor) -> Tensor:
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda *tensors: False)  # draw apart from the sum
+    monkeypatch.setattr("resperturb.noise.source._is_readable", lambda *tensors: False)  # draw apart from the sum
     monkeypatch.setattr(NoiseSource, "normal", lambda self, like, training: known_noise(like))
 
 

@@ -82,7 +82,7 @@ def test_the_input_gets_half_of_gamma_unless_told_otherwise() -> None:
 
 
 def test_the_equations_with_a_known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda *tensors: False)  # draw apart from the sum
+    monkeypatch.setattr("resperturb.noise.source._is_readable", lambda *tensors: False)  # draw apart from the sum
     monkeypatch.setattr(NoiseSource, "normal", lambda self, like, training: torch.full_like(like, 2.0))
     x = torch.tensor([[1.0, -3.0]])
     model = nn.Sequential(Block(slope=0.5))
@@ -107,7 +107,7 @@ def test_noise_that_is_added_where_it_is_drawn_is_the_same_noise(
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     fast = outcome()
-    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda *tensors: False)
+    monkeypatch.setattr("resperturb.noise.source._is_readable", lambda *tensors: False)
     torch.testing.assert_close(fast, outcome(), rtol=1e-3, atol=1e-4)
 
 
@@ -147,7 +147,7 @@ def test_noise_is_independent_across_calls_examples_elements_and_blocks(
 ) -> None:
     drawn: list[Tensor] = []
     draw = NoiseSource.normal
-    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda *tensors: False)  # draw apart from the sum
+    monkeypatch.setattr("resperturb.noise.source._is_readable", lambda *tensors: False)  # draw apart from the sum
     monkeypatch.setattr(NoiseSource, "normal", lambda self, like, t: drawn.append(draw(self, like, t)) or drawn[-1])
     torch.manual_seed(0)
     model = rp.perturb(net(blocks=2), ADDITIVE).train(training)

@@ -200,7 +200,7 @@ def test_a_head_may_be_replaced_where_it_has_no_noise() -> None:
 def test_noise_of_another_size_or_the_same_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from resperturb.noise.source import NoiseSource
 
-    monkeypatch.setattr("resperturb.noise.source._is_plain", lambda *tensors: False)  # draw apart from the sum
+    monkeypatch.setattr("resperturb.noise.source._is_readable", lambda *tensors: False)  # draw apart from the sum
     draw = NoiseSource.normal
     model = perturbed(ADDITIVE)
     for wrong, problem in (

@@ -4,10 +4,25 @@
 ``one_shot`` are the two mechanisms, ``rows`` what both of them may use of the data.
 """
 
-from resperturb.heads.estimator import DPHead, dp_head
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from resperturb.heads.gradient import Descent
 from resperturb.heads.one_shot import OneShot
 from resperturb.heads.release import Release
-from resperturb.heads.worst_case import HeadAudit, audit_head
+
+if TYPE_CHECKING:
+    from resperturb.heads.estimator import DPHead, dp_head
+    from resperturb.heads.worst_case import HeadAudit, audit_head
 
 __all__ = ["DPHead", "Descent", "HeadAudit", "OneShot", "Release", "audit_head", "dp_head"]
+
+# These need scikit-learn, which takes a second to load, and a training of a network does without.
+_LATER = {"DPHead": "estimator", "HeadAudit": "worst_case", "audit_head": "worst_case", "dp_head": "estimator"}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module 'resperturb.heads' has no attribute {name!r}")
+        return getattr(importlib.import_module(f"resperturb.heads.{_LATER[name]}"), name)

@@ -184,15 +184,46 @@ void fill(const Key& key, uint64_t index, const uint32_t* words, float* numbers)
         if (words[i] + RARE < 2 * RARE) keep(i, pair_of(rare_radius(key, index * PAIRS + i, words[i]), words[PAIRS + i]));
 }
 
-// Call `use(i, n)` with every index below `count` and its number; it reads `from` and writes `to` at that index.
+// The upper half of a float, as torch has it.
+struct Bfloat16 {
+    uint16_t bits;
+};
+
+inline float read(const float* from, int64_t i) { return from[i]; }
+inline float read(const Bfloat16* from, int64_t i) { return of_bits((int32_t)((uint32_t)from[i].bits << 16)); }
+
+// A float to the nearest bfloat16, ties to even.
+inline uint32_t rounded(float value) {
+    const uint32_t bits = (uint32_t)bits_of(value);
+    return value != value ? 0x7fc0u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
+// What a sum says of an element, to be added up over a tile.
+constexpr uint32_t SAME = 1, MEANT = 1u << 16;
+
+// Write a sum with noise, given without noise too. Of halves, say whether it was to differ, and does not.
+inline uint32_t write(float* to, int64_t i, float, float noisy) {
+    to[i] = noisy;
+    return 0;
+}
+inline uint32_t write(Bfloat16* to, int64_t i, float total, float noisy) {
+    const uint32_t with = rounded(noisy), without = rounded(total);
+    to[i].bits = (uint16_t)with;
+    const bool meant = noisy != total, same = of_bits((int32_t)(with << 16)) == of_bits((int32_t)(without << 16));
+    return (meant ? MEANT : 0) + (meant & same ? SAME : 0);
+}
+
+// Call `use(i, n)` with every index below `count` and its number; it reads `from` and writes `to` at that index. Its
+// answers are added up: those of SAME in the lower 32 bits, those of MEANT in the upper ones.
 //
 // Tiles are shared out among the threads of the OpenMP runtime that torch uses too: threads of another one would have to
 // share the cores with torch's, which go on spinning for a while when their work is done.
-template <class Use, class... From>
-void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, float* to, const From*... from) {
+template <class Use, class To, class... From>
+uint64_t each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, To* to, const From*... from) {
     const Key key = expanded(key_bytes);
     const int64_t tiles = (count + TILE - 1) / TILE;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    uint64_t said = 0;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static) reduction(+ : said)
     for (int64_t tile = 0; tile < tiles; tile++) {
         alignas(64) uint32_t words[TILE];
         const int64_t start = tile * TILE;
@@ -207,7 +238,7 @@ void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, 
             fetch(1);
             encrypt(key, (uint64_t)(start + word) / 4, 0, words + word);
         }
-        uint32_t least = 0xffffffffu;
+        uint32_t least = 0xffffffffu, found = 0;
         for (int i = 0; i < PAIRS; i++) least = words[i] + RARE < least ? words[i] + RARE : least;
         if (least >= 2 * RARE && start + TILE <= count) {
             for (int part = 0; part < PAIRS; part += PART) {
@@ -215,16 +246,43 @@ void each_number(const uint8_t* key_bytes, int threads, int64_t count, Use use, 
 #pragma GCC ivdep
                 for (int i = part; i < part + PART; i++) {
                     const Pair pair = pair_of(radius_of(words[i]), words[PAIRS + i]);
-                    use(start + i, pair.first);
-                    use(start + PAIRS + i, pair.second);
+                    found += use(start + i, pair.first);
+                    found += use(start + PAIRS + i, pair.second);
                 }
             }
         } else {
             float numbers[TILE];
             fill(key, (uint64_t)tile, words, numbers);
-            for (int64_t i = start; i < count && i < start + TILE; i++) use(i, numbers[i - start]);
+            for (int64_t i = start; i < count && i < start + TILE; i++) found += use(i, numbers[i - start]);
         }
+        said += (uint64_t)(found / MEANT) << 32 | found % MEANT;
     }
+    return said;
+}
+
+template <class T>
+uint64_t noisy(
+    const uint8_t* key, int threads, int64_t count, float scale, const T* factor, const T* x, const T* y, T* out
+) {
+    const auto sum = [=](int64_t i, float by, float total, float n) { return write(out, i, total, fma(by, n, total)); };
+    const auto by = [=](int64_t i) { return scale * read(factor, i); };
+    const auto both = [=](int64_t i) { return read(x, i) + read(y, i); };
+    if (factor && y)
+        return each_number(
+            key, threads, count, [=](int64_t i, float n) { return sum(i, by(i), both(i), n); }, out, factor, x, y);
+    if (factor)
+        return each_number(
+            key, threads, count, [=](int64_t i, float n) { return sum(i, by(i), read(x, i), n); }, out, factor, x);
+    if (y)
+        return each_number(
+            key, threads, count, [=](int64_t i, float n) { return sum(i, scale, both(i), n); }, out, x, y);
+    return each_number(key, threads, count, [=](int64_t i, float n) { return sum(i, scale, read(x, i), n); }, out, x);
+}
+
+template <class T>
+void mul(const uint8_t* key, int threads, int64_t count, float scale, const T* x, T* out) {
+    each_number(
+        key, threads, count, [=](int64_t i, float n) { return write(out, i, 0.0f, scale * read(x, i) * n); }, out, x);
 }
 
 }  // namespace
@@ -238,22 +296,11 @@ void resperturb_words(const uint8_t* key, uint64_t first, uint64_t stream, uint3
 
 // out = n
 void resperturb_fill(const uint8_t* key, int threads, int64_t count, float* out) {
-    each_number(key, threads, count, [=](int64_t i, float n) { out[i] = n; }, out);
+    each_number(key, threads, count, [=](int64_t i, float n) { return write(out, i, 0.0f, n); }, out);
 }
 
-// out = x + y + scale n, without y if it is null; out may be x or y
-void resperturb_add(
-    const uint8_t* key, int threads, int64_t count, float scale, const float* x, const float* y, float* out
-) {
-    if (y)
-        each_number(
-            key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale, n, x[i] + y[i]); }, out, x, y);
-    else
-        each_number(key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale, n, x[i]); }, out, x);
-}
-
-// out = x + y + scale factor n, without y if it is null; out may be any of the others
-void resperturb_addcmul(
+// out = x + y + scale factor n, without y or factor if it is null; out may be any of the others
+uint64_t resperturb_noisy_float(
     const uint8_t* key,
     int threads,
     int64_t count,
@@ -263,18 +310,31 @@ void resperturb_addcmul(
     const float* y,
     float* out
 ) {
-    if (y)
-        each_number(
-            key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale * factor[i], n, x[i] + y[i]); }, out,
-            factor, x, y);
-    else
-        each_number(
-            key, threads, count, [=](int64_t i, float n) { out[i] = fma(scale * factor[i], n, x[i]); }, out, factor, x);
+    return noisy(key, threads, count, scale, factor, x, y, out);
+}
+
+uint64_t resperturb_noisy_bfloat16(
+    const uint8_t* key,
+    int threads,
+    int64_t count,
+    float scale,
+    const Bfloat16* factor,
+    const Bfloat16* x,
+    const Bfloat16* y,
+    Bfloat16* out
+) {
+    return noisy(key, threads, count, scale, factor, x, y, out);
 }
 
 // out = scale x n; out may be x
-void resperturb_mul(const uint8_t* key, int threads, int64_t count, float scale, const float* x, float* out) {
-    each_number(key, threads, count, [=](int64_t i, float n) { out[i] = scale * x[i] * n; }, out, x);
+void resperturb_mul_float(const uint8_t* key, int threads, int64_t count, float scale, const float* x, float* out) {
+    mul(key, threads, count, scale, x, out);
+}
+
+void resperturb_mul_bfloat16(
+    const uint8_t* key, int threads, int64_t count, float scale, const Bfloat16* x, Bfloat16* out
+) {
+    mul(key, threads, count, scale, x, out);
 }
 
 }  // extern "C"

@@ -17,6 +17,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,7 +43,7 @@ def _compiler() -> list[str]:
 
 
 class Kernel:
-    """The functions of ``kernel.cpp`` on flat float32 memory, shared out among torch's threads."""
+    """The functions of ``kernel.cpp`` on flat memory of float32 or bfloat16, shared out among torch's threads."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
@@ -53,18 +54,22 @@ class Kernel:
             ctypes.c_float,
             ctypes.c_void_p,
         )
-        self._words = library.resperturb_words
-        self._words.argtypes = [key, ctypes.c_uint64, ctypes.c_uint64, memory]
-        self._fill = library.resperturb_fill
-        self._fill.argtypes = [key, threads, count, memory]
-        self._add = library.resperturb_add
-        self._add.argtypes = [key, threads, count, scale, memory, memory, memory]
-        self._addcmul = library.resperturb_addcmul
-        self._addcmul.argtypes = [key, threads, count, scale, memory, memory, memory, memory]
-        self._mul = library.resperturb_mul
-        self._mul.argtypes = [key, threads, count, scale, memory, memory]
-        for function in (self._words, self._fill, self._add, self._addcmul, self._mul):
-            function.restype = None
+
+        def function(name: str, *arguments: Any, returns: Any = None) -> Any:
+            found = library[f"resperturb_{name}"]
+            found.argtypes, found.restype = arguments, returns
+            return found
+
+        self._words = function("words", key, ctypes.c_uint64, ctypes.c_uint64, memory)
+        self._fill = function("fill", key, threads, count, memory)
+        whole, half = (
+            (
+                function(f"noisy_{kind}", key, threads, count, scale, *[memory] * 4, returns=ctypes.c_uint64),
+                function(f"mul_{kind}", key, threads, count, scale, memory, memory),
+            )
+            for kind in ("float", "bfloat16")
+        )
+        self._sums = {False: whole, True: half}
 
     def words(self, key: bytes, counter: bytes) -> bytes:
         """Return AES-128 of ``counter`` under ``key``."""
@@ -77,17 +82,38 @@ class Kernel:
         """Write ``count`` normals to the address ``out``."""
         self._fill(key, _threads(count), count, out)
 
-    def add(self, key: bytes, count: int, scale: float, x: int, y: int | None, out: int) -> None:
-        """Compute ``out = x + y + scale n``, without ``y`` if it is None; ``out`` may be one of them."""
-        self._add(key, _threads(count), count, scale, x, y, out)
+    def noisy(
+        self,
+        key: bytes,
+        count: int,
+        scale: float,
+        factor: int | None,
+        x: int,
+        y: int | None,
+        out: int,
+        half: bool = False,
+    ) -> tuple[int, int]:
+        """Compute ``out = x + y + scale factor n``, without ``y`` or ``factor`` if it is None.
 
-    def addcmul(self, key: bytes, count: int, scale: float, factor: int, x: int, y: int | None, out: int) -> None:
-        """Compute ``out = x + y + scale factor n``, without ``y`` if it is None; ``out`` may be one of them."""
-        self._addcmul(key, _threads(count), count, scale, factor, x, y, out)
+        Args:
+            key: Of the numbers.
+            count: The number of elements.
+            scale: What all are multiplied by.
+            factor: Address of what each is multiplied by.
+            x: Address of one side.
+            y: Address of the other.
+            out: Where to write the sum; it may be one of the others.
+            half: Whether all of it is bfloat16, which is added up in 32 bits.
 
-    def mul(self, key: bytes, count: int, scale: float, x: int, out: int) -> None:
+        Returns:
+            Of half precision, how many elements are as without noise, and how many were to change; else zeros.
+        """
+        found = self._sums[half][0](key, _threads(count), count, scale, factor, x, y, out)
+        return found & 0xFFFFFFFF, found >> 32
+
+    def mul(self, key: bytes, count: int, scale: float, x: int, out: int, half: bool = False) -> None:
         """Compute ``out = scale x n``."""
-        self._mul(key, _threads(count), count, scale, x, out)
+        self._sums[half][1](key, _threads(count), count, scale, x, out)
 
 
 _loaded_by = os.getpid()

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from resperturb.noise.kernel import kernel, thread_pool
+from resperturb.noise.kernel import Kernel, kernel, thread_pool
+from resperturb.noise.rounding import is_half, refuse_swallowed, rounded
 
 _CHUNK = 1 << 18
 # Noisy sums are rounded to this many bits below the noise.
@@ -74,12 +75,10 @@ def noisy_sum(total: Tensor, key: bytes, std: float) -> Tensor:
     return rounded.to(total.dtype)
 
 
-def add_normal(
-    x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies: int = 1, out: Tensor | None = None
-) -> Tensor:
+def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies: int = 1) -> Tensor:
     """Return ``x + plus + scale n`` with ``n = standard_normal(x, key)``, without a gradient.
 
-    In one pass over memory where there is a kernel.
+    In one pass over memory where there is a kernel. Half precision is added up in 32 bits and rounded once.
 
     Args:
         x: One side of the sum.
@@ -87,21 +86,14 @@ def add_normal(
         key: Of the numbers.
         scale: What they are multiplied by.
         copies: So many such sums one after the other, each with numbers of its own.
-        out: Where to write a single sum, laid out as ``x`` is; it may be one of its sides.
 
     Returns:
-        ``out``, or a new tensor, ``copies`` times as long as ``x``.
+        A new tensor, ``copies`` times as long as ``x``.
+
+    Raises:
+        NoiseLostError: Half precision rounds most of the noise away.
     """
-    with torch.no_grad():
-        loaded = _kernel_for(x, *_there(plus))
-        keys = _keys(key, copies)
-        if loaded is None or not _fits(x, copies):
-            sums = [torch.add(_sum(x, plus), standard_normal(x, each), alpha=scale) for each in keys]
-            return _joined(sums, out)
-        out = _room(x, copies) if out is None else out
-        for each, to in zip(keys, _addresses(out, copies), strict=True):
-            loaded.add(each, x.numel(), scale, x.data_ptr(), _address(plus), to)
-        return out
+    return _noisy(x, plus, None, key, scale, copies, checked=True)
 
 
 def addcmul_normal(
@@ -111,25 +103,47 @@ def addcmul_normal(
     key: bytes,
     scale: float,
     copies: int = 1,
-    out: Tensor | None = None,
+    checked: bool = True,
 ) -> Tensor:
-    """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, as :func:`add_normal` does."""
+    """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, as :func:`add_normal` does.
+
+    ``checked`` is whether noise that is rounded away is an error.
+    """
+    return _noisy(x, plus, factor, key, scale, copies, checked)
+
+
+def _noisy(
+    x: Tensor, plus: Tensor | None, factor: Tensor | None, key: bytes, scale: float, copies: int, checked: bool
+) -> Tensor:
     with torch.no_grad():
-        loaded = _kernel_for(x, factor, *_there(plus))
+        loaded = _kernel_for(x, *(side for side in (plus, factor) if side is not None))
         keys = _keys(key, copies)
         if loaded is None or not _fits(x, copies):
-            sums = [torch.addcmul(_sum(x, plus), factor, standard_normal(x, each), value=scale) for each in keys]
-            return _joined(sums, out)
-        out = _room(x, copies) if out is None else out
+            sums = [_spelled_out(x, plus, factor, each, scale, checked) for each in keys]
+            return sums[0] if copies == 1 else torch.cat(sums)
+        out = _room(x, copies)
+        same = meant = 0
         for each, to in zip(keys, _addresses(out, copies), strict=True):
-            loaded.addcmul(each, x.numel(), scale, factor.data_ptr(), x.data_ptr(), _address(plus), to)
+            by = _address(factor)
+            half = x.dtype == torch.bfloat16
+            counts = loaded.noisy(each, x.numel(), scale, by, x.data_ptr(), _address(plus), to, half)
+            same, meant = same + counts[0], meant + counts[1]
+        if checked:
+            refuse_swallowed(same, meant, x.dtype)
         return out
 
 
-def _joined(sums: list[Tensor], out: Tensor | None) -> Tensor:
-    if out is not None:
-        return out.copy_(sums[0])
-    return sums[0] if len(sums) == 1 else torch.cat(sums)
+def _spelled_out(
+    x: Tensor, plus: Tensor | None, factor: Tensor | None, key: bytes, scale: float, checked: bool
+) -> Tensor:
+    wide, other, by = (side.float() if side is not None and is_half(x) else side for side in (x, plus, factor))
+    assert wide is not None
+    total = wide if other is None else wide + other
+    drawn = standard_normal(wide, key)
+    noisy = torch.add(total, drawn, alpha=scale) if by is None else torch.addcmul(total, by, drawn, value=scale)
+    if not is_half(x):
+        return noisy
+    return rounded(total, total, noisy, to=x.dtype) if checked else noisy.to(x.dtype)
 
 
 def _keys(key: bytes, copies: int) -> list[bytes]:
@@ -153,14 +167,6 @@ def _addresses(out: Tensor, copies: int) -> list[int]:
     return [out.data_ptr() + step * copy for copy in range(copies)]
 
 
-def _there(tensor: Tensor | None) -> tuple[Tensor, ...]:
-    return () if tensor is None else (tensor,)
-
-
-def _sum(x: Tensor, plus: Tensor | None) -> Tensor:
-    return x if plus is None else x + plus
-
-
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -171,19 +177,20 @@ def mul_normal(x: Tensor, key: bytes, scale: float, strides: tuple[int, ...]) ->
         laid_out = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
         loaded = _kernel_for(laid_out)
         if loaded is None:
-            return torch.mul(x, standard_normal(laid_out, key)).mul_(scale)
+            wide = x.float() if is_half(x) else x
+            return torch.mul(wide, standard_normal(laid_out.to(wide.dtype), key)).mul_(scale).to(x.dtype)
         if x.stride() != strides:
             x = torch.empty_like(laid_out).copy_(x)
-        loaded.mul(key, x.numel(), scale, x.data_ptr(), laid_out.data_ptr())
+        loaded.mul(key, x.numel(), scale, x.data_ptr(), laid_out.data_ptr(), x.dtype == torch.bfloat16)
         return laid_out
 
 
-def _kernel_for(first: Tensor, *others: Tensor) -> Any:
+def _kernel_for(first: Tensor, *others: Tensor) -> Kernel | None:
     """The kernel, if it can go through these tensors as if they were flat memory."""
     dense = torch.ops.aten.is_non_overlapping_and_dense(first)
-    same = all(t.stride() == first.stride() and t.shape == first.shape for t in others)
-    fit = all(t.dtype == torch.float32 and t.device.type == "cpu" and not t.is_neg() for t in (first, *others))
-    return kernel() if dense and same and fit else None
+    same = all(t.stride() == first.stride() and t.shape == first.shape and t.dtype == first.dtype for t in others)
+    fit = all(t.device.type == "cpu" and not t.is_neg() for t in (first, *others))
+    return kernel() if dense and same and fit and first.dtype in (torch.float32, torch.bfloat16) else None
 
 
 def _on_processor(count: int, key: bytes, double: bool) -> Tensor:

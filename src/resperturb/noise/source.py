@@ -16,7 +16,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from resperturb.errors import UsageError
 from resperturb.noise.normals import add_normal, addcmul_normal, mul_normal, standard_normal
+from resperturb.noise.rounding import is_half, rounded
 
 KEY_BYTES = 16
 
@@ -154,29 +155,23 @@ class NoiseSource:
     def add(self, x: Tensor, scale: float, training: bool, plus: Tensor | None = None) -> Tensor:
         """Return ``x + plus + scale n`` with standard normals ``n`` of its own for every element.
 
+        Half precision is added up in 32 bits and rounded once.
+
         Args:
             x: The tensor to be noised.
             scale: The standard deviation.
             training: Whether the key is one of training.
             plus: The other side of a sum, with the shape and type of ``x``: added on the way.
+
+        Raises:
+            NoiseLostError: Half precision rounds most of the noise away.
         """
-        if _is_in_a_compiler():
-            strides = torch.empty_like(x).stride()
-            drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            copies = self._copies_of(x)
-            if _may_overwrite(plus, copies):
-                out = plus.clone()  # which the compiler leaves out where nobody reads the old values later
-                torch.ops.resperturb.add_normal_(x, out, drawn, scale, strides)
-                return out
-            compiled: Tensor = torch.ops.resperturb.add_normal(x, plus, drawn, scale, strides, copies)
-            return compiled
-        if not _is_plain(x, plus):
-            return torch.add(x if plus is None else x + plus, self.normal(x, training), alpha=scale)
-        key = self.next_key(training)
-        if not _is_differentiated(x, plus):
-            return add_normal(x, plus, key, scale, self._copies_of(x))
-        result: Tensor = _AddNormal.apply(x, plus, key, scale)  # type: ignore[no-untyped-call]
-        return result
+        if not _is_readable(x, plus):
+            return self._spelled_out(x, None, scale, training, plus)
+        total: Tensor = torch.ops.resperturb.add_normal.default(
+            x, plus, self._key_tensor(training), scale, _strides(x), self._copies_of(x)
+        )
+        return total
 
     def addcmul(self, x: Tensor, factor: Tensor, scale: float, training: bool, plus: Tensor | None = None) -> Tensor:
         """Return ``x + plus + scale factor n``; the backward pass draws ``n`` again instead of keeping it.
@@ -187,27 +182,35 @@ class NoiseSource:
             scale: The constant of proportion.
             training: Whether the key is one of training.
             plus: The other side of a sum, with the shape and type of ``x``: added on the way.
+
+        Raises:
+            NoiseLostError: Half precision rounds most of the noise away.
         """
-        compiling = _is_in_a_compiler()
-        readable = compiling or _is_plain(x, factor, plus)
-        if not readable or x.shape != factor.shape or x.dtype != factor.dtype:
-            total = x if plus is None else x + plus
-            return torch.addcmul(total, factor, self.normal(total, training), value=scale)
-        if compiling:
-            strides = torch.empty_like(x).stride()
-            drawn = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            copies = self._copies_of(x)
-            if _may_overwrite(plus, copies):
-                out = plus.clone()
-                torch.ops.resperturb.addcmul_normal_(x, out, factor, drawn, scale, strides)
-                return out
-            compiled: Tensor = torch.ops.resperturb.addcmul_normal(x, plus, factor, drawn, scale, strides, copies)
-            return compiled
-        key = self.next_key(training)
-        if not _is_differentiated(x, factor, plus):
-            return addcmul_normal(x, plus, factor, key, scale, self._copies_of(x))
-        result: Tensor = _AddcmulNormal.apply(x, plus, factor, key, scale)  # type: ignore[no-untyped-call]
-        return result
+        if not _is_readable(x, factor, plus) or x.shape != factor.shape or x.dtype != factor.dtype:
+            return self._spelled_out(x, factor, scale, training, plus)
+        total: Tensor = torch.ops.resperturb.addcmul_normal.default(
+            x, plus, factor, self._key_tensor(training), scale, _strides(x), self._copies_of(x), True
+        )
+        return total
+
+    def _spelled_out(
+        self, x: Tensor, factor: Tensor | None, scale: float, training: bool, plus: Tensor | None
+    ) -> Tensor:
+        """Add up in several operations, which tracers and transforms can follow."""
+        total = x if plus is None else x + plus
+        wide = total.float() if is_half(total) else total
+        drawn = self.normal(wide, training)
+        if factor is None:
+            noisy = torch.add(wide, drawn, alpha=scale)
+        else:
+            noisy = torch.addcmul(wide, factor.to(wide.dtype), drawn, value=scale)
+        return rounded(total, wide, noisy) if is_half(total) else noisy
+
+    def _key_tensor(self, training: bool) -> Tensor:
+        if torch.compiler.is_compiling():
+            drawn: Tensor = torch.ops.resperturb.key(torch.empty(0), self._card, training)
+            return drawn
+        return _as_tensor(self.next_key(training))
 
     def _copies_of(self, x: Tensor) -> int:
         """How many noisy copies of ``x`` a sum gives: mostly one."""
@@ -234,11 +237,6 @@ class NoiseSource:
     def reseed(self, seed: int | None) -> None:
         """Start the prediction noise again from ``seed``, or from the operating system."""
         self.seed, self._drawn = seed, 0
-
-
-def _may_overwrite(plus: Tensor | None, copies: int) -> TypeGuard[Tensor]:
-    """Whether a compiled sum may be written over one of its sides: without gradients, and if it is as large as it."""
-    return plus is not None and copies == 1 and not torch.is_grad_enabled()
 
 
 def _is_in_a_compiler() -> bool:
@@ -271,8 +269,10 @@ class Draw:
         return self.source.normal(x, self.training)
 
 
-def _is_plain(*tensors: Tensor | None) -> bool:
-    """Whether the tensors are memory to read now: nothing compiles, traces, exports or transforms the call."""
+def _is_readable(*tensors: Tensor | None) -> bool:
+    """Whether the tensors are memory to read, now or when a compiled graph runs; nothing traces or transforms."""
+    if _is_in_a_compiler():
+        return True
     return (
         not torch.compiler.is_compiling()
         and all(type(x) in (Tensor, torch.nn.Parameter, type(None)) for x in tensors)
@@ -282,63 +282,16 @@ def _is_plain(*tensors: Tensor | None) -> bool:
     )
 
 
-def _is_differentiated(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-
-
-class _AddNormal(torch.autograd.Function):
-    """``x + plus + scale n(key)``."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, plus: Tensor | None, key: bytes, scale: float) -> Tensor:
-        return add_normal(x, plus, key, scale)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-        return x, plus, None, None
-
-
-class _AddcmulNormal(torch.autograd.Function):
-    """``x + plus + scale factor n(key)``, which keeps the key for the backward pass, and not the numbers."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, plus: Tensor | None, factor: Tensor, key: bytes, scale: float) -> Tensor:
-        ctx.key, ctx.scale, ctx.strides = key, scale, x.stride()
-        ctx.scaled = _scaled_side(x, plus, factor)
-        return addcmul_normal(x, plus, factor, key, scale)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-        towards = None
-        if ctx.scaled is not None:
-            if ctx.needs_input_grad[ctx.scaled]:
-                laid_out = _laid_out(gradient, ctx.strides)
-                both = _AddcmulNormal.apply(laid_out, None, laid_out, ctx.key, ctx.scale)  # type: ignore[no-untyped-call]
-                x, plus = (both, plus) if ctx.scaled == 0 else (x, both)
-        elif ctx.needs_input_grad[2]:
-            towards = _MulNormal.apply(gradient, ctx.key, ctx.scale, ctx.strides)  # type: ignore[no-untyped-call]
-        return x, plus, towards, None, None
+def _strides(x: Tensor) -> tuple[int, ...]:
+    """The layout of a dense tensor like ``x``."""
+    if torch.compiler.is_compiling():
+        return torch.empty_like(x).stride()
+    return torch.empty_like(x, device="meta").stride()
 
 
 def _scaled_side(x: Tensor, plus: Tensor | None, factor: Tensor) -> int | None:
     """Which side of a sum the factor is, if any: its gradient is then ``g + scale g n``, in one pass."""
     return 0 if factor is x else 1 if factor is plus else None
-
-
-class _MulNormal(torch.autograd.Function):
-    """``scale x n(key)``, linear in ``x``: its own derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, key: bytes, scale: float, strides: tuple[int, ...]) -> Tensor:
-        ctx.key, ctx.scale, ctx.strides = key, scale, strides
-        return mul_normal(x, key, scale, strides)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        again = _MulNormal.apply(gradient, ctx.key, ctx.scale, ctx.strides)  # type: ignore[no-untyped-call]
-        return again, None, None, None
 
 
 def _in_a_transform() -> bool:
@@ -395,7 +348,10 @@ torch.library.define(
 # gradient is laid out.
 for _name, _arguments in (
     ("add_normal", "Tensor x, Tensor? plus, Tensor key, float scale, SymInt[] stride, int copies"),
-    ("addcmul_normal", "Tensor x, Tensor? plus, Tensor factor, Tensor key, float scale, SymInt[] stride, int copies"),
+    (
+        "addcmul_normal",
+        "Tensor x, Tensor? plus, Tensor factor, Tensor key, float scale, SymInt[] stride, int copies, bool checked",
+    ),
     ("mul_normal", "Tensor x, Tensor key, float scale, SymInt[] stride"),
 ):
     # Otherwise the compiler may hand over tensors in other layouts, each of which costs a copy.
@@ -404,23 +360,14 @@ for _name, _arguments in (
     )
 
 
-# The same sums, written over ``plus``.
-torch.library.define(
-    "resperturb::add_normal_",
-    "(Tensor x, Tensor(a!) plus, Tensor key, float scale, SymInt[] stride) -> ()",
-    tags=(torch.Tag.needs_fixed_stride_order,),
-)
-torch.library.define(
-    "resperturb::addcmul_normal_",
-    "(Tensor x, Tensor(a!) plus, Tensor factor, Tensor key, float scale, SymInt[] stride) -> ()",
-    tags=(torch.Tag.needs_fixed_stride_order,),
-)
-
-
 @torch.library.impl("resperturb::key", "CompositeExplicitAutograd")
 def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
-    """The key of a draw, as a tensor: what a compiled network keeps for its backward pass."""
-    return torch.frombuffer(bytearray(_source_of(card).next_key(training)), dtype=torch.uint8)
+    """The key of a draw, as a tensor: what a network keeps for its backward pass."""
+    return _as_tensor(_source_of(card).next_key(training))
+
+
+def _as_tensor(key: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(key), dtype=torch.uint8)
 
 
 @torch.library.impl("resperturb::add_normal", "CompositeExplicitAutograd")
@@ -433,35 +380,18 @@ def _add_normal(
 
 @torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
 def _addcmul_normal(
-    x: Tensor, plus: Tensor | None, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int], copies: int
+    x: Tensor,
+    plus: Tensor | None,
+    factor: Tensor,
+    key: Tensor,
+    scale: float,
+    stride: Sequence[int],
+    copies: int,
+    checked: bool,
 ) -> Tensor:
     other = None if plus is None else _laid_out(plus, stride)
     by = _laid_out(factor, stride)
-    return addcmul_normal(_laid_out(x, stride), other, by, bytes(key.tolist()), scale, copies)
-
-
-@torch.library.impl("resperturb::add_normal_", "CompositeExplicitAutograd")
-def _add_normal_(x: Tensor, plus: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> None:
-    x, given = _laid_out(x, stride), bytes(key.tolist())
-    if plus.stride() == x.stride():
-        add_normal(x, plus, given, scale, out=plus)
-    else:
-        plus.copy_(add_normal(x, _laid_out(plus, stride), given, scale))
-
-
-@torch.library.impl("resperturb::addcmul_normal_", "CompositeExplicitAutograd")
-def _addcmul_normal_(
-    x: Tensor, plus: Tensor, factor: Tensor, key: Tensor, scale: float, stride: Sequence[int]
-) -> None:
-    x, by, given = _laid_out(x, stride), _laid_out(factor, stride), bytes(key.tolist())
-    if plus.stride() == x.stride():
-        addcmul_normal(x, plus, by, given, scale, out=plus)
-    else:
-        plus.copy_(addcmul_normal(x, _laid_out(plus, stride), by, given, scale))
-
-
-for _name in ("add_normal_", "addcmul_normal_"):
-    torch.library.register_fake(f"resperturb::{_name}", lambda *arguments: None)
+    return addcmul_normal(_laid_out(x, stride), other, by, bytes(key.tolist()), scale, copies, checked)
 
 
 @torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")
@@ -487,7 +417,8 @@ torch.library.register_fake(
     "resperturb::add_normal", lambda x, plus, key, scale, stride, copies: _fake_like(x, stride, copies)
 )
 torch.library.register_fake(
-    "resperturb::addcmul_normal", lambda x, plus, factor, key, scale, stride, copies: _fake_like(x, stride, copies)
+    "resperturb::addcmul_normal",
+    lambda x, plus, factor, key, scale, stride, copies, checked: _fake_like(x, stride, copies),
 )
 torch.library.register_fake("resperturb::mul_normal", lambda x, key, scale, stride: _fake_like(x, stride))
 
@@ -519,12 +450,12 @@ def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.scaled is not None:
         if ctx.needs_input_grad[ctx.scaled]:
             both = torch.ops.resperturb.addcmul_normal(
-                gradient, None, gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride, 1
+                gradient, None, gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride, 1, False
             )
             x, plus = (both, plus) if ctx.scaled == 0 else (x, both)
     elif ctx.needs_input_grad[2]:
         towards = _again(ctx, gradient)
-    return x, plus, towards, None, None, None, None
+    return x, plus, towards, None, None, None, None, None
 
 
 def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -1,24 +1,14 @@
-"""Noise in half precision: added in 32 bits, and refused where the rounding of the features swallows it."""
+"""Noise of any strategy in half precision: added in 32 bits, and checked."""
 
-import itertools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from resperturb.errors import ResperturbError
 from resperturb.noise import Draw
+from resperturb.noise.rounding import NoiseLostError, is_half, rounded
 
-# A draw that leaves more of the elements as they were than this is no noise any more.
-SWALLOWED = 0.5
-
-
-class NoiseLostError(ResperturbError):
-    """A model that was perturbed lacks some of its noise."""
-
-
-_calls = itertools.count()
+__all__ = ["NoiseLostError", "added", "autocast_type", "is_half"]
 
 
 def added(
@@ -41,26 +31,14 @@ def added(
 
     Raises:
         NoiseLostError: ``total`` or ``then`` is half precision, whose rounding leaves most elements as without noise.
-            Not noticed in compiled or exported graphs, which cannot look at values.
     """
     half = is_half(total)
     if not half and then is None:
         return apply(total, scale, noise)
     wide = total.float() if half else total
     noisy = apply(wide, None if scale is None else scale.float(), noise)
-    rounded = noisy.to(then or total.dtype)
-    # On a GPU to look is to wait, so it is done now and then; 61 is prime, so that every place has its turn.
-    if _values_are_there(total) and (total.device.type == "cpu" or next(_calls) % 61 == 0):
-        with torch.no_grad():
-            meant = noisy != wide
-            same = rounded == total.to(rounded.dtype)
-            share = float((same & meant).sum() / meant.sum().clamp_min(1))
-            if share > SWALLOWED:
-                raise NoiseLostError(
-                    f"the noise at {where} is smaller than the rounding of {rounded.dtype}: {share:.0%} of the "
-                    "elements did not change; run the model in 32 bits, or with more noise."
-                )
-    return rounded if half else noisy
+    result = rounded(total, wide, noisy, where, then)
+    return result if half else noisy
 
 
 def autocast_type(batch: Tensor) -> torch.dtype | None:
@@ -70,16 +48,3 @@ def autocast_type(batch: Tensor) -> torch.dtype | None:
     kind = batch.device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
-
-
-def is_half(value: Any) -> bool:
-    """Whether a tensor has fewer than 32 bits."""
-    return isinstance(value, Tensor) and value.dtype.itemsize < 4  # it may be a proxy of torch.fx
-
-
-def _values_are_there(tensor: Tensor) -> bool:
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or tensor.is_meta:
-        return False
-    return (
-        not isinstance(tensor, torch._subclasses.FakeTensor) and torch._C._functorch.peek_interpreter_stack() is None
-    )

@@ -42,7 +42,7 @@ class StrategyNoise:
         if not self.strategy.is_noisy_at_junctions or self.source.silenced:
             return left if right is None else left + right
         noise = self.source.draw(training)
-        if right is not None and shortcut is not None and not is_half(left):
+        if right is not None and shortcut is not None and (self.strategy.sums_by_draw or not is_half(left)):
             return self.strategy.apply_to_sum(left, right, shortcut, noise)
         return added(self.strategy.apply, left if right is None else left + right, shortcut, noise, "a junction")
 

@@ -123,6 +123,11 @@ class Strategy(ABC):
         return self.is_noisy
 
     @property
+    def sums_by_draw(self) -> bool:
+        """Whether :meth:`apply_to_sum` is one call of ``noise.add`` or ``noise.addcmul``, right in half precision."""
+        return False
+
+    @property
     def noises_input(self) -> bool:
         """Whether noise enters before the first junction; if not, draws of one batch share what comes before it."""
         return type(self).install is not Strategy.install

@@ -49,9 +49,19 @@ def predict(
     seed: int | None = None,
     batch_size: int = 128,
 ) -> Tensor:
-    """Return the logits of uint8 ``images``, averaged over ``draws`` of the noise, on the CPU.
+    """Return the logits of uint8 ``images``, averaged over ``draws`` of the noise.
 
-    The arguments are those of :func:`predict_draws`.
+    Args:
+        model: The model; it is queried in ``eval()`` and left in the mode it was in.
+        images: The images.
+        mean: Mean of the normalisation, of pixels between 0 and 1.
+        std: Standard deviation of the normalisation.
+        draws: Number of draws, each with fresh noise for every image.
+        seed: Seed of the noise; None for noise from the operating system.
+        batch_size: Number of images that are predicted at once.
+
+    Returns:
+        The logits, on the CPU.
     """
     answers = predict_draws(model, images, mean=mean, std=std, draws=draws, seed=seed, batch_size=batch_size)
     return sum(answers, start=torch.zeros(())) / draws
@@ -67,16 +77,7 @@ def predict_draws(
     seed: int | None = None,
     batch_size: int = 128,
 ) -> Iterator[Tensor]:
-    """Yield the logits of uint8 ``images`` once for every draw of the noise.
-
-    Args:
-        model: The model; it is queried in ``eval()`` and left in the mode it was in.
-        images: The images.
-        mean: Mean of the normalisation, of pixels between 0 and 1.
-        std: Standard deviation of the normalisation.
-        draws: Number of draws, each with fresh noise for every image.
-        seed: Seed of the noise; None for noise from the operating system.
-        batch_size: Number of images that are predicted at once.
+    """Yield the logits of uint8 ``images`` once for every draw of the noise; see :func:`predict`.
 
     Yields:
         The logits of all images, on the CPU.

@@ -75,6 +75,11 @@ class Additive(Strategy):
         """Whether gamma is scaled by the whole batch."""
         return self.scale == "batch_std"
 
+    @property
+    def sums_by_draw(self) -> bool:
+        """Whether gamma is a constant."""
+        return not self.mixes_records
+
     def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma noise``."""
         if self.mixes_records:
@@ -85,9 +90,7 @@ class Additive(Strategy):
         """Return ``left + right + gamma noise``."""
         if self.mixes_records:
             return super().apply_to_sum(left, right, shortcut, noise)
-        # The branch is seldom read again, so that a compiled prediction can write the sum over it.
-        branch = right if shortcut is left else left
-        return noise.add(shortcut, self.gamma, plus=branch)
+        return noise.add(shortcut, self.gamma, plus=right if shortcut is left else left)
 
     def install(self, networks: Sequence[nn.Module], source: NoiseSource) -> None:
         """Noise the input of every network, and keep their first layers from being called past that noise."""

@@ -57,6 +57,11 @@ class Multiplicative(Strategy):
         """It does not: beside the junctions there is noise on the outputs only."""
         return False
 
+    @property
+    def sums_by_draw(self) -> bool:
+        """Whether there is no floor, which half precision would round."""
+        return self.floor == 0
+
     def apply(self, total: Tensor, shortcut: Tensor | None, noise: Draw) -> Tensor:
         """Return ``total + gamma x~ noise`` with ``x~`` the shortcut's value, no smaller than the floor."""
         assert shortcut is not None  # perturb() refuses networks without shortcuts
@@ -65,7 +70,7 @@ class Multiplicative(Strategy):
 
     def apply_to_sum(self, left: Tensor, right: Tensor, shortcut: Tensor, noise: Draw) -> Tensor:
         """Return ``left + right + gamma x~ noise``."""
-        branch = right if shortcut is left else left  # which a compiled prediction writes the sum over
+        branch = right if shortcut is left else left
         return noise.addcmul(shortcut, self._floored(shortcut), self.gamma, plus=branch)
 
     def _floored(self, shortcut: Tensor) -> Tensor:
