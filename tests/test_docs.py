@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
@@ -144,7 +145,8 @@ def parse(command: Any, arguments: list[str]) -> None:
         name, *arguments = arguments
         assert name in command.commands
         command = command.commands[name]
-    command.make_context("resperturb", list(arguments))
+    with mock.patch.dict(os.environ):  # --data-in is remembered there
+        command.make_context("resperturb", list(arguments))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

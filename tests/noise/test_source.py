@@ -542,12 +542,14 @@ ctypes.CDLL = Library
 hooks.clear()
 import resperturb as rp, resperturb.training, resperturb.noise, resperturb.perturbation
 assert not hooks, "importing registered a fork hook"
+assert dict(os.environ) == before, "importing changed the environment"
 graphs = []
 def backend(graph, examples):
     graphs.append(graph)
     return graph.forward
 users = torch.compile(lambda x: x + 1, backend=backend)
 users(torch.zeros(2))
+before = dict(os.environ)  # torch's compiler has noted its cache there
 model = rp.perturb(rp.models.build("resnet8", num_classes=3), rp.Additive(gamma=0.5))
 users(torch.zeros(2))
 assert len(graphs) == 1, "the user's compiled function was thrown away"

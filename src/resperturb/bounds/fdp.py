@@ -35,7 +35,18 @@ def one_run_fdp(
     ``curve="approximate"`` refutes (epsilon, delta)-DP itself and assumes nothing about the mechanism's curve.
     ``curve="gaussian"`` refutes mu-GDP and gives the exact epsilon of the largest refuted mu, as in the paper's
     experiments: it assumes that the curve is Gaussian, and claims too much where it is not. Equal scores at a cut
-    count as wrong guesses first. Other arguments are those of :func:`~resperturb.bounds.one_run`.
+    count as wrong guesses first.
+
+    Args:
+        members: Scores of canaries that were trained on; higher means rather a member.
+        nonmembers: Scores of canaries that were not.
+        delta: Delta of the lower bound.
+        confidence: Probability that the bound holds.
+        guesses: Numbers of canaries called in and out, fixed in advance; None tries several and corrects for it.
+        curve: ``"approximate"`` or ``"gaussian"``.
+
+    Returns:
+        The bound, with its method, counts and assumptions.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> round(one_run_fdp(canaries + 1.5, canaries, guesses=(100, 100)).epsilon, 2)

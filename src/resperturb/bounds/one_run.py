@@ -57,8 +57,16 @@ def one_run(
     All numbers of guesses are tested together, by the exact distribution of a random walk. It guesses at both ends of
     the scores, at the top alone and at the bottom alone, each with a third of the error. Equal scores are guessed
     together or not at all. The failure term of ``delta`` is smaller than in the paper; the module has the proof.
-    Arguments are those of every bound (:class:`~resperturb.bounds.CanaryScores`), and ``guesses``: how many canaries
-    to call in and out, fixed in advance.
+
+    Args:
+        members: Scores of canaries that were trained on; higher means rather a member.
+        nonmembers: Scores of canaries that were not.
+        delta: Delta of the lower bound.
+        confidence: Probability that the bound holds.
+        guesses: Numbers of canaries called in and out, fixed in advance; None tests all numbers.
+
+    Returns:
+        The bound, with its method, counts and assumptions.
 
     >>> canaries = np.linspace(-1, 1, 500)
     >>> bound = one_run(canaries + 1.5, canaries, guesses=(100, 100))

@@ -40,7 +40,14 @@ def log_delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon_for_delta(delta: float, mu: float) -> float:
-    """Return the smallest epsilon that ``mu``-GDP gives at ``delta``; infinite when ``mu`` is.
+    """Return the smallest epsilon that ``mu``-GDP gives at ``delta``.
+
+    Args:
+        delta: Delta of the guarantee.
+        mu: Parameter of Gaussian differential privacy.
+
+    Returns:
+        Epsilon; infinite when ``mu`` is.
 
     >>> round(epsilon_for_delta(1e-5, 1.0), 4)
     4.3772
@@ -86,6 +93,13 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     """Return the epsilon of a mechanism with Renyi divergence ``rho * alpha``, by the classical conversion.
 
     It is ``min over alpha of rho alpha + log(1/delta)/(alpha - 1)``; a ``mu``-GDP mechanism has ``rho = mu^2/2``.
+
+    Args:
+        rho: Renyi divergence per order.
+        delta: Delta of the guarantee.
+
+    Returns:
+        Epsilon; infinite when ``rho`` is.
 
     >>> round(rdp_epsilon(0.5, 1e-5), 4)
     5.2985
