@@ -216,6 +216,16 @@ def test_folders_that_link_to_each_other_are_read_once(tmp_path):
     assert dict(found.skipped)["links to folders that were read already"] == 72
 
 
+def test_a_link_to_a_folder_above_is_not_followed(tmp_path):
+    """Behind it lie the images of all classes, and those of the test."""
+    folder = scans(tmp_path)
+    (folder / "ill" / "set").symlink_to(folder, target_is_directory=True)
+    (folder / "well" / "above").symlink_to(tmp_path.parent, target_is_directory=True)
+    found = summary_of(folder, bits=12)
+    assert found.train + found.test == 10
+    assert dict(found.skipped)["links to folders that hold this one"] == 2
+
+
 def test_links_out_of_the_folder_are_counted_and_said(tmp_path):
     folder = scans(tmp_path / "set")
     elsewhere = tmp_path / "elsewhere"

@@ -588,6 +588,16 @@ def test_checkpointed_blocks_see_the_same_draw_twice(reentrant: bool, compile_: 
     assert gradient(call).allclose(gradient(whole))
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_without_their_random_state_are_refused(reentrant: bool) -> None:
+    """The recomputation would meet other noise than the forward pass, and the gradient would be silently wrong."""
+    model = tiny(STRATEGIES[1]).train()
+    x = torch.ones(2, 4, requires_grad=True)
+    output = checkpoint(model, x, use_reentrant=reentrant, preserve_rng_state=False)
+    with pytest.raises(UsageError, match="preserve_rng_state"):
+        output.sum().backward()
+
+
 def test_checkpoints_in_eval_are_refused_rather_than_recomputed_with_other_noise() -> None:
     model = tiny(rp.Multiplicative(gamma=0.5)).eval()
     output = checkpoint(model, torch.ones(2, 4, requires_grad=True), use_reentrant=False)

@@ -354,6 +354,8 @@ def test_static_quantisation_keeps_noise_or_does_not_report_it() -> None:
     kept = quantised(OUTPUT, [block])
     with pytest.raises(NoiseLostError, match="last layer"):
         rp.strategy_of(kept)
+    with pytest.raises(NoiseLostError, match="traced graph"):
+        rp.strategy_of(quantised(OUTPUT, []))
     only_junctions = quantised(rp.Additive(gamma=0.5, input_std=0.0), [block])
     assert rp.strategy_of(only_junctions) == rp.Additive(gamma=0.5, input_std=0.0)
     assert rp.verify_noise(only_junctions, X).ok

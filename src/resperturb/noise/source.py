@@ -14,6 +14,7 @@ How numbers follow from a key is :mod:`resperturb.noise.normals`.
 import hashlib
 import itertools
 import os
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,13 +79,27 @@ def derive_key(*parts: bytes | int) -> bytes:
     return digest.digest()
 
 
+# What training keys were made of, the newest first: a backward pass that runs a block again must meet the same.
+_drawn: deque[bytes] = deque(maxlen=2**16)
+
+
 def training_key() -> bytes:
     """Take a key from torch's global generator, different on every data-parallel rank.
 
     A forked child gets keys of its own, until it joins a process group or seeds torch itself.
+
+    Raises:
+        UsageError: A backward pass runs a block again without the random state of its forward pass.
     """
     _Fork.watch()
     drawn = torch.randint(-(2**63), 2**63 - 1, (2,)).numpy().tobytes()
+    if torch._C._current_graph_task_id() == -1:
+        _drawn.appendleft(drawn)
+    elif drawn not in _drawn:
+        raise UsageError(
+            "gradient checkpointing recomputes a block with other noise than its forward pass had, so the gradient "
+            "would be wrong; leave preserve_rng_state of torch.utils.checkpoint at True."
+        )
     group = _process_group()
     if group is not None and group is not _Fork.group:
         return derive_key(drawn, torch.distributed.get_rank())

@@ -97,8 +97,11 @@ def _lost(model: nn.Module) -> Iterator[str]:
         if not is_reached(module, slot):
             yield f"another method was put over the one with the noise of {name}"
     if not marks and isinstance(model, fx.GraphModule):
-        for noise in noises_of(model)[:1]:
+        noises = noises_of(model)
+        for noise in noises[:1]:
             yield from noise.strategy.lost([model], noise.source)
+        if not noises and any(node.target is torch.ops.resperturb.normal.default for node in model.graph.nodes):
+            yield "its junctions are operations of a traced graph, and noise on its input or output was not traced"
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
     root, outside = folder.resolve(), 0
     for path in classes:
         before = len(files)
-        for place, file in _walk(path, set(), skipped):
+        for place, file in _walk(path, root, set(), skipped):
             if (reason := _why_not(file)) is None:
                 files.append(file)
                 real = file.resolve() if file.is_symlink() else place
@@ -123,12 +123,16 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
     )
 
 
-def _walk(folder: Path, seen: set[Path], skipped: Counter[str]) -> Iterator[tuple[Path, Path]]:
+def _walk(folder: Path, root: Path, seen: set[Path], skipped: Counter[str]) -> Iterator[tuple[Path, Path]]:
     """Give all files under a folder, its own first, each with the real place of its folder.
 
-    Hidden folders count as files. Links are followed, but no folder is read twice.
+    Hidden folders count as files. Links are followed, but no folder is read twice, and none with ``root`` in it: the
+    images of all classes, and of the test, would be taken for those of one.
     """
     place = folder.resolve()
+    if root.is_relative_to(place):
+        skipped["links to folders that hold this one"] += 1
+        return
     if place in seen:
         skipped["links to folders that were read already"] += 1
         return
@@ -137,7 +141,7 @@ def _walk(folder: Path, seen: set[Path], skipped: Counter[str]) -> Iterator[tupl
     yield from ((place, entry) for entry in entries if not _is_open_folder(entry))
     for entry in entries:
         if _is_open_folder(entry):
-            yield from _walk(entry, seen, skipped)
+            yield from _walk(entry, root, seen, skipped)
 
 
 def _is_open_folder(entry: Path) -> bool:
