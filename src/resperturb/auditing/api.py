@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing.assess import CAVEATS, Settings, assess, model_of, tested
 from resperturb.auditing.candidates import (
     Candidates,
@@ -75,6 +76,8 @@ def audit_trainee(
         UsageError: The trainee does not do what it promises, or the folder holds something else.
         ResperturbError: Fewer than half of the models learned.
     """
+    for name in attacks:
+        _ = ATTACKS[name]  # one that is not registered is refused before anything is trained
     plan = _plan(trainee, candidates, design, settings)
     with opened_store(out, plan) as store:
         left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
@@ -130,7 +133,7 @@ def _plan(trainee: Trainee, candidates: Candidates, design: Design, settings: Se
     existing = design.members[design.seeds < 0]
     return Plan(
         train=trainee.digest(),
-        labels=array_digest(candidates.labels),
+        labels=array_digest(candidates.labels[np.argsort(candidates.rows)]),
         groups=array_digest(candidates.units),
         kinds=array_digest(candidates.kinds),
         rows=array_digest(candidates.rows[:count], candidates.always),

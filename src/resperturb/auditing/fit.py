@@ -281,7 +281,10 @@ class Models:
     def _compare(self, number: int) -> None:
         """Refuse models that answer alike although they were trained on different rows."""
         answers = self.answers(number)
-        other = self._seen.setdefault(array_digest(list(answers.values())[-1].confidence), number)
+        confidence = list(answers.values())[-1].confidence
+        if (confidence == confidence[0]).all():
+            return  # one answer to everything: a model that did not learn
+        other = self._seen.setdefault(array_digest(confidence), number)
         if other != number and (self.design.members[other] != self.design.members[number]).any():
             raise UsageError(
                 f"two models that were to be trained on different rows (models {other} and {number}) give exactly "

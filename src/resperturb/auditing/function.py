@@ -157,7 +157,7 @@ def training_of_estimator(estimator: Any, features: ArrayLike | None, labels: In
 
 
 def function_digest(function: Any) -> str:
-    """Hash a function: its source, its defaults and its constants; what it calls does not count.
+    """Hash a function: its source, defaults, constants and captured numbers and texts; not what it calls.
 
     >>> function_digest(lambda x: x + 1) == function_digest(lambda x: x + 2)
     False
@@ -174,8 +174,22 @@ def function_digest(function: Any) -> str:
         except (OSError, TypeError):  # typed at a prompt
             source = getattr(function, "__qualname__", type(function).__qualname__)
         defaults = [_plain(getattr(function, name, None)) for name in ("__defaults__", "__kwdefaults__")]
-        parts = [source, _constants(code), *defaults]
+        parts = [source, _constants(code), *defaults, *_captured(function)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _captured(function: Any) -> list[str]:
+    """Write the plain values that a closure holds; lists are left out, for they are mostly of results, and grow."""
+    cells = [cell for cell in getattr(function, "__closure__", None) or () if _is_filled(cell)]
+    return [_plain(cell.cell_contents) for cell in cells if not isinstance(cell.cell_contents, list | dict)]
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return False
+    return True
 
 
 def _constants(code: CodeType | None) -> str:

@@ -207,9 +207,19 @@ def opened_store(folder: Path | None, plan: Plan) -> Iterator[Store]:
         for part in (MODELS, SCORES):
             if (folder / part).is_dir():
                 remove_leftovers(folder / part)
-        if _present(folder) != plan:
+        if (present := _present(folder)) != plan:
+            if present is not None:
+                _forget_answers(folder)
             write_bound_json(folder / PLAN_FILE, plan, {})
         yield Store(folder, plan)
+
+
+def _forget_answers(folder: Path) -> None:
+    kept = list((folder / MODELS).glob("*.npz"))
+    if kept:
+        _logger.warning("%s: other draws or another population are asked for; its models are queried again.", folder)
+    for path in kept:
+        path.unlink()
 
 
 def _present(folder: Path) -> Plan | None:
@@ -241,6 +251,9 @@ def _check_free(folder: Path, plan: Plan) -> None:
         if name not in ("draws", "population") and asdict(present)[name] != value
     ]
     if changed:
+        # The choice of the population follows from the seed and the groups.
+        causes = [name for name in changed if name not in ("groups", "kinds", "rows")]
+        changed = ["seed"] if "seed" in changed else causes or changed
         raise UsageError(
             f"{folder} holds an audit that was asked for otherwise (other {', '.join(changed)}); its models would "
             "not be comparable. Choose another out=, or delete the folder."

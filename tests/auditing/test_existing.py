@@ -1,0 +1,74 @@
+"""The model that one has: its training set and a held-out set are given."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import resperturb as rp
+from resperturb.errors import UsageError
+from tests.auditing.examples import training
+
+ROWS = 300
+LABELS = np.random.default_rng(0).integers(0, 2, ROWS)
+MEMBERS, OTHERS = np.arange(0, 150), np.arange(150, 300)
+
+
+def test_a_leak_of_this_model_is_found_without_and_with_a_recipe(tmp_path: Path) -> None:
+    model = training(LABELS, 2.0)(MEMBERS, 0)
+    alone = rp.audit_model(model, members=MEMBERS, nonmembers=OTHERS, labels=LABELS, out=None, quiet=True)
+    assert alone.leaks
+    assert alone.subject == "this model"
+    assert any("Without a recipe" in caveat for caveat in alone.caveats)
+    recipe = training(LABELS, 2.0)
+    found = rp.audit_model(
+        model, members=MEMBERS, nonmembers=OTHERS, labels=LABELS, recipe=recipe, shadows=8, jobs=1, quiet=True,
+        out=tmp_path / "audit",
+    )  # fmt: skip
+    assert found.strongest.auc > alone.strongest.auc
+    assert found.epsilon_lower.epsilon == 0
+    assert "not decided by coins" in " ".join(found.epsilon_lower.assumptions) + found.epsilon_lower.words
+    assert found.model.records == 150
+    assert "this model" in found.report(tmp_path / "report.html").read_text().lower()
+
+
+def test_two_sets_that_differ_are_told_by_features_and_by_models(tmp_path: Path) -> None:
+    model = training(LABELS, 0.0)(MEMBERS, 0)
+    rng = np.random.default_rng(0)
+    alike = rng.normal(size=(ROWS, 5))
+    settings = {"members": MEMBERS, "nonmembers": OTHERS, "labels": LABELS, "quiet": True, "out": None}
+    same = rp.audit_model(model, features=alike, **settings)
+    assert not any("differ in distribution" in caveat for caveat in same.caveats)
+    shifted = rp.audit_model(model, features=alike + np.isin(np.arange(ROWS), MEMBERS)[:, None], **settings)
+    assert any("differ in distribution: a linear classifier" in caveat for caveat in shifted.caveats)
+
+    def easier(indices: np.ndarray, seed: int) -> object:
+        inner = training(LABELS, 0.0)(np.concatenate([indices]), seed)
+
+        def predict(rows: np.ndarray) -> np.ndarray:
+            p = inner(rows)
+            sure = np.where(np.isin(rows, MEMBERS), 0.8, 0.0)[:, None]
+            return (1 - sure) * p + sure * np.eye(2)[LABELS[rows]]
+
+        return predict
+
+    found = rp.audit_model(
+        easier(MEMBERS, 0), recipe=easier, shadows=4, jobs=1, **{**settings, "out": tmp_path / "shifted"}
+    )
+    assert any("models that saw neither" in caveat for caveat in found.caveats)
+
+
+def test_wrong_sets_are_refused() -> None:
+    model = training(LABELS, 0.0)(MEMBERS, 0)
+    for wrong, sentence in (
+        ({"members": MEMBERS, "nonmembers": MEMBERS[:5]}, "5 rows are among members and non-members"),
+        ({"members": [], "nonmembers": OTHERS}, "members must be row numbers"),
+        ({"members": np.ones(ROWS, bool), "nonmembers": OTHERS}, "members must be row numbers"),
+        ({"members": [ROWS], "nonmembers": OTHERS}, "from 0 to 299"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            rp.audit_model(model, labels=LABELS, out=None, **wrong)
+    with pytest.raises(UsageError, match="have members and non-members"):
+        rp.audit_model(
+            model, members=MEMBERS, nonmembers=OTHERS, labels=LABELS, groups=np.arange(ROWS) // 100, out=None
+        )
