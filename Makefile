@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench docs sbom clean
+.PHONY: setup demo test nightly lint bench docs sbom clean
 
 # Also where pip builds the package, apart from the environment: what builds it is pinned too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -32,6 +32,10 @@ demo: $(PACKAGE)
 
 test: $(READY) lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# Random settings of whole audits, half an hour on two cores: are false alarms as rare as stated?
+nightly: $(READY)
+	$(BIN)/python -m pytest -m nightly tests/nightly
 
 lint: $(READY)
 	$(BIN)/ruff check .
