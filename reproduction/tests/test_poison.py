@@ -73,11 +73,11 @@ def test_the_bound_is_below_the_truth_for_a_mechanism_that_is_known(copies: int)
     rng = np.random.default_rng(0)
     truth = epsilon_for_delta(1e-5, 1.0)
     too_high = 0
-    for _ in range(200):
+    for _ in range(100):  # binom.isf(0.01, 100, 0.05) errors are 11
         poisoned, clean = rng.normal(copies / 2, 1, 200), rng.normal(-copies / 2, 1, 200)
         bound = jagielski(poisoned, clean, copies=copies, delta=1e-5)
         too_high += bound.epsilon > truth
-    assert too_high <= 10
+    assert too_high <= 11
 
 
 def test_copies_of_a_record_are_counted_as_what_they_are() -> None:

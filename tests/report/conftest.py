@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resperturb.audits import audit_predictions, audit_run
+from resperturb.auditing import audit_predictions
+from resperturb.audits import audit_run
 from resperturb.bounds import AuditResult
 from resperturb.data import load_pair
 from resperturb.report.collect import ReportedModel, model_of, model_of_audit, open_models
@@ -110,7 +111,7 @@ def kept(tmp_path: Path) -> Callable[[AuditResult], ReportedModel]:
     """Keep a changed audit beside its scores, and open it."""
 
     def keep(audit: AuditResult) -> ReportedModel:
-        from resperturb.audits.result import save_audit
+        from resperturb.auditing.store import save_audit
 
         assert audit.folder is not None
         shutil.copytree(audit.folder, tmp_path / "kept", dirs_exist_ok=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from resperturb.audits import audit_predictions
+from resperturb.auditing import audit_predictions
 from resperturb.bounds import AuditResult
 from resperturb.cli import app
 from resperturb.errors import UsageError

@@ -176,7 +176,7 @@ def test_a_tied_rate_is_no_number_anywhere(tmp_path: Path) -> None:
     members, labels = rng.random(400) < 0.5, rng.integers(0, 2, 400)
     right = np.where(np.arange(400) % 4 < 2, 0.9, 0.1)  # two scores alone
     answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
-    from resperturb.audits import audit_predictions
+    from resperturb.auditing import audit_predictions
 
     audit_predictions(answers, members, labels, out=tmp_path / "tied")
     [model] = open_models([tmp_path / "tied"])

@@ -210,7 +210,7 @@ def jagielski(
     found = bound(delta)
     low, high = 0.0, found.epsilon / copies
     if copies > 1 and delta > 0:  # the delta grows with epsilon, and the bound falls with the delta
-        for _ in range(40):
+        for _ in range(20):
             middle = (low + high) / 2
             grown = delta * float(np.exp(middle * np.arange(copies)).sum())
             low, high = (middle, high) if grown < 1 and bound(grown).epsilon > copies * middle else (low, middle)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import rankdata
 
 from resperturb.bounds.arrays import Ints
 from resperturb.bounds.intervals import Estimate, Interval
@@ -187,6 +186,8 @@ def _rates(
 
 def _area(ins: Scores, outs: Scores, own: Ints, other: Ints) -> Estimate:
     """The AUC with its standard error on the logit scale and Satterthwaite's degrees of freedom."""
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.concatenate([ins, outs]))
     # The share of the other side that each score beats, a tie counting half.
     beats = (ranks[: ins.size] - rankdata(ins)) / outs.size
