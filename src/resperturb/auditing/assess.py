@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from resperturb.attacks.catalogue import PlannedAttack, attacks_on, error_shares, views
-from resperturb.attacks.evidence import Answers, Evidence, ShadowStatistics
+from resperturb.attacks.evidence import Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
 from resperturb.attacks.signals import Query, View
 from resperturb.auditing.candidates import Candidates
@@ -85,26 +85,20 @@ class Assessed:
     caveats: tuple[str, ...] = ()
 
 
-def queries_of(answers: Answers) -> list[Query]:
-    """List the queries that answers are to."""
-    return [Query(access, signals.averages) for access, signals in answers.items()]
-
-
-def check_alike(models: Models, numbers: Sequence[int]) -> Answers:
-    """Return the answers of the first model, after a check that the others were queried as it was.
+def queries_of(models: Models, numbers: Sequence[int]) -> tuple[Query, ...]:
+    """Return the queries that all of some models answered.
 
     Raises:
         UsageError: A model was queried in another way.
     """
-    first = models.answers(numbers[0])
-    wanted = queries_of(first)
+    wanted = models.summary(numbers[0]).queries
     for number in numbers[1:]:
-        if (found := queries_of(models.answers(number))) != wanted:
+        if (found := models.summary(number).queries) != wanted:
             raise UsageError(
                 f"model {number} was queried by {_listed(found)}, and model {numbers[0]} by {_listed(wanted)}; every "
                 "model must be of the same kind (noisy or not, of as many networks)."
             )
-    return first
+    return wanted
 
 
 def _listed(queries: Sequence[Query]) -> str:
@@ -146,8 +140,8 @@ def assess(
     candidates = models.candidates
     target = int(design.targets[0])
     others = list(design.evidence(target))
-    answers = check_alike(models, [target, *(number for number, _ in others)])
-    seen = views(queries_of(answers))
+    seen = views(queries_of(models, [target, *(number for number, _ in others)]))
+    answers = models.answers(target)
     statistics = shadow_statistics(models, others, seen)
     evidence = Evidence(answers, statistics, len(candidates), partial(each_of, models, others))
     attacks = attacks_on(seen, len(others), more, candidates.population > 0)
@@ -303,18 +297,11 @@ def _most_exposed(
     )
 
 
-def share_correct(models: Models, number: int, inside: bool) -> float:
-    """Return the accuracy of a model on its members or on all other rows, by one draw as served."""
-    correct = next(iter(models.answers(number).values())).correct[:, 0]
-    who = models.members(number) == inside
-    return float(correct[who].mean()) if who.any() else float("nan")
-
-
 def described(models: Models, numbers: Sequence[int]) -> Shadows:
     """Describe shadow models by their accuracy on rows that they were not trained on."""
     if not numbers:
         return Shadows(0)
-    accuracies = [share_correct(models, number, inside=False) for number in numbers]
+    accuracies = [models.summary(number).on_others for number in numbers]
     return Shadows(len(numbers), min(accuracies), float(np.mean(accuracies)), max(accuracies))
 
 
@@ -326,8 +313,8 @@ def model_of(models: Models, design: Design, name: str, description: str) -> Mod
         name=name,
         description=description,
         records=int(np.median(records)),
-        train_accuracy=float(np.mean([share_correct(models, number, True) for number in targets])),
-        test_accuracy=float(np.mean([share_correct(models, number, False) for number in targets])),
+        train_accuracy=float(np.mean([models.summary(number).on_members for number in targets])),
+        test_accuracy=float(np.mean([models.summary(number).on_others for number in targets])),
     )
 
 

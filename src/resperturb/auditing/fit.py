@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from resperturb.attacks.evidence import Answers
+from resperturb.attacks.signals import Query
 from resperturb.auditing.ask import ask
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import EXISTS, Design
@@ -150,6 +151,53 @@ def _shadows(design: Design) -> Ints:
     return np.setdiff1d(np.arange(len(design)), design.targets)
 
 
+@dataclass(frozen=True)
+class Summary:
+    """What the rules for failures need of a model's answers, which are read once for it.
+
+    Attributes:
+        queries: The queries that were answered.
+        accuracy: Accuracy on all rows, by one draw as served; members and others alike.
+        on_members: Accuracy on members.
+        on_others: Accuracy on all other rows.
+        digest: Digest of the answers; empty where one answer is given to everything.
+        wrong_rows: Whether the model is better on rows that it was not given, far beyond chance.
+    """
+
+    queries: tuple[Query, ...]
+    accuracy: float
+    on_members: float
+    on_others: float
+    digest: str
+    wrong_rows: bool
+
+    @classmethod
+    def of(cls, answers: Answers, members: Bools, candidates: Candidates) -> "Summary":
+        """Summarise the answers of a model; ``members`` are among all rows."""
+        served = next(iter(answers.values()))
+        correct, last = served.correct[:, 0], list(answers.values())[-1].confidence
+        inside, confidence = members[: len(candidates)], served.confidence[: len(candidates), 0]
+        wrong = False
+        if inside.any() and not inside.all():
+            units = candidates.units
+            found = attack_metrics(
+                confidence[inside],
+                confidence[~inside],
+                member_groups=units[inside],
+                nonmember_groups=units[~inside],
+                rates=(),
+            )
+            wrong = found.estimate.interval(1 - WRONG_ROWS).high < 0.5
+        return cls(
+            tuple(Query(access, signals.averages) for access, signals in answers.items()),
+            float(correct.mean()),
+            float(correct[members].mean()) if members.any() else float("nan"),
+            float(correct[~members].mean()) if not members.all() else float("nan"),
+            "" if (last == last[0]).all() else array_digest(last),
+            wrong,
+        )
+
+
 @dataclass(eq=False)
 class Models:
     """The models of a design and their answers."""
@@ -164,7 +212,9 @@ class Models:
     progress: Lines
     _existing: dict[int, Answers] = field(default_factory=dict)
     _retried: set[int] = field(default_factory=set)
+    _summaries: dict[int, Summary] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
+    _recent: dict[tuple[int, str], Answers] = field(default_factory=dict)
 
     def answers(self, number: int, stage: str = "") -> Answers:
         """Return the answers of a model, or of a checkpoint of it.
@@ -174,10 +224,21 @@ class Models:
         """
         if number in self._existing:
             return self._existing[number]
-        found = self._kept(number, stage)
-        if found is None:
-            raise ResperturbError(f"the answers of model {number} are gone; run the audit again.")
-        return found
+        if (number, stage) not in self._recent:
+            found = self._kept(number, stage)
+            if found is None:
+                raise ResperturbError(f"the answers of model {number} are gone; run the audit again.")
+            while len(self._recent) > 1:  # a target and its partner are read in turn
+                del self._recent[next(iter(self._recent))]
+            self._recent[number, stage] = found
+        return self._recent[number, stage]
+
+    def summary(self, number: int) -> Summary:
+        """Summarise the answers of a model."""
+        if number not in self._summaries:
+            answers, members = self.answers(number), self.members(number)
+            self._summaries[number] = Summary.of(answers, members, self.candidates)
+        return self._summaries[number]
 
     def stages(self) -> list[str]:
         """List the checkpoints that every model has, in their order."""
@@ -204,16 +265,16 @@ class Models:
             if self.design.seeds[number] == EXISTS:
                 if number not in self._existing:
                     self._existing[number] = queried(self.trainee, self._job(number), asked, lambda *_: None)
-                    self._compare(number)
+                    self._finished(number)
             elif self._kept(number) is not None:
-                self._compare(number)
+                self._finished(number)
             else:
                 tasks.append(FitTask(self._folder, self.trainee, self._job(number), asked, self._bound(number)))
         if tasks and self.store.folder is None:
             for task in tasks:
                 answers = queried(self.trainee, task.job, asked, partial(self._remember, task.job.number))
                 self._remember(task.job.number, "", answers)
-                self._compare(task.job.number)
+                self._finished(task.job.number)
         elif tasks:
             self._run(tasks, len(numbers))
 
@@ -233,7 +294,7 @@ class Models:
             if error is not None:
                 raise error
             assert isinstance(task, FitTask)
-            self._compare(task.job.number)
+            self._finished(task.job.number)
             done += 1
             self.progress.step(done, len(tasks))
 
@@ -278,23 +339,29 @@ class Models:
                 self._retried.add(number)
         return self.store.answers(number, len(self.candidates.rows), {**self._bound(number), "stage": stage}, stage)
 
-    def _compare(self, number: int) -> None:
-        """Refuse models that answer alike although they were trained on different rows."""
-        answers = self.answers(number)
-        confidence = list(answers.values())[-1].confidence
-        if (confidence == confidence[0]).all():
-            return  # one answer to everything: a model that did not learn
-        other = self._seen.setdefault(array_digest(confidence), number)
-        if other != number and (self.design.members[other] != self.design.members[number]).any():
+    def _finished(self, number: int) -> None:
+        """Refuse a model that answers as one on other rows does; report one that seems not to have learned."""
+        for kept in [key for key in self._recent if key[0] == number]:
+            del self._recent[kept]
+        self._summaries.pop(number, None)
+        digest = self.summary(number).digest
+        other = self._seen.setdefault(digest, number)
+        if digest and other != number and (self.design.members[other] != self.design.members[number]).any():
             raise UsageError(
                 f"two models that were to be trained on different rows (models {other} and {number}) give exactly "
                 "the same answers: does train use its indices? It must fit a fresh model on those rows alone, each "
                 "time it is called."
             )
+        first = self._summaries.get(int(self.design.targets[0]))
+        if first is not None and self._is_weak(self.summary(number).accuracy, first.accuracy):
+            self.progress.say(
+                f"model {number} seems not to have learned (accuracy {self.summary(number).accuracy:.3f}); if the "
+                "others show it too, its pair is trained once more."
+            )
 
     def accuracies(self) -> Floats:
         """Return the accuracy of every model on all rows, members or not, by one draw as served."""
-        return np.array([_accuracy(self.answers(number)) for number in range(len(self.design))])
+        return np.array([self.summary(number).accuracy for number in range(len(self.design))])
 
     def weak(self) -> list[int]:
         """List the models that did not learn; models that exist and a lone target are never among them.
@@ -303,13 +370,14 @@ class Models:
         give or take 1/sqrt(rows). All rows count, so that the rule is blind to membership and biases no bound.
         """
         every = self.accuracies()
-        chance, luck = self._chance()
         reference = float(np.median(every[self.design.targets]))
-        if reference - chance <= luck:
-            return []
         fixed = {0} if self.design.kind == "one target" else set()
-        low = np.flatnonzero(every - chance < (reference - chance) / 2 - luck)
-        return [n for n in low.tolist() if self.design.seeds[n] != EXISTS and n not in fixed]
+        low = [number for number, accuracy in enumerate(every.tolist()) if self._is_weak(accuracy, reference)]
+        return [number for number in low if self.design.seeds[number] != EXISTS and number not in fixed]
+
+    def _is_weak(self, accuracy: float, reference: float) -> bool:
+        chance, luck = self._chance()
+        return reference - chance > luck and accuracy - chance < (reference - chance) / 2 - luck
 
     def _chance(self) -> tuple[float, float]:
         counts = np.bincount(self.candidates.labels)
@@ -332,23 +400,8 @@ class Models:
         Raises:
             UsageError: Two models are, far beyond chance.
         """
-        wrong = 0
-        for number in range(len(self.design)):
-            if number in left or self.design.seeds[number] == EXISTS:
-                continue
-            inside = self.design.members[number]
-            confidence = next(iter(self.answers(number).values())).confidence[: len(inside), 0]
-            if inside.all() or not inside.any():
-                continue
-            units = self.candidates.units
-            found = attack_metrics(
-                confidence[inside],
-                confidence[~inside],
-                member_groups=units[inside],
-                nonmember_groups=units[~inside],
-                rates=(),
-            )
-            wrong += found.estimate.interval(1 - WRONG_ROWS).high < 0.5
+        trained = [number for number in range(len(self.design)) if self.design.seeds[number] != EXISTS]
+        wrong = sum(self.summary(number).wrong_rows for number in trained if number not in left)
         if wrong >= 2:
             raise UsageError(
                 f"{wrong} models are better on rows that they were not given than on those they were given: does "
@@ -364,7 +417,3 @@ def kept_seed(path: Path) -> str:
         return (read_binding(path).digests or {}).get("seed", "")
     except ResperturbError:
         return ""
-
-
-def _accuracy(answers: Answers) -> float:
-    return float(next(iter(answers.values())).correct[:, 0].mean())

@@ -14,7 +14,6 @@ from resperturb.auditing.assess import (
     UNBOUNDED,
     Assessed,
     Settings,
-    check_alike,
     comparison_of,
     described,
     each_of,
@@ -58,7 +57,7 @@ def assess_targets(
     """
     candidates, targets = models.candidates, design.targets.tolist()
     used = [number for number in range(len(design)) if number not in design.unused]
-    seen = views(queries_of(check_alike(models, used)))
+    seen = views(queries_of(models, used))
     shadows = len(list(design.evidence(targets[0])))
     attacks = list(fixed_attacks(attacks_on(seen, shadows, more, candidates.population > 0)))
     if not attacks:
