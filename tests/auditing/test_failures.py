@@ -189,3 +189,19 @@ def test_checkpoints_are_queried_as_they_come_and_the_last_is_the_model(tmp_path
     assert found.strongest.auc == pytest.approx(run(training(LABELS, 3.0), tmp_path / "last").strongest.auc)
     names = sorted(path.name for path in (tmp_path / "models").glob("000*.npz"))
     assert names == ["000.epoch-0.npz", "000.epoch-1.npz", "000.epoch-3.npz", "000.npz"]
+
+
+def test_what_libraries_print_is_shown_for_the_first_model_alone_and_where_one_fails(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(indices: np.ndarray, seed: int) -> Any:
+        print(f"epoch 1 of seed {seed}")
+        if seed == 3:
+            raise ValueError("broken")
+        return training(LABELS, 1.0)(indices, seed)
+
+    with pytest.raises(ValueError, match="broken"):
+        run(train, tmp_path)
+    printed = capfd.readouterr()
+    assert printed.out == "epoch 1 of seed 0\n"
+    assert printed.err.endswith("epoch 1 of seed 3\n")

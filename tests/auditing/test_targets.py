@@ -106,7 +106,7 @@ def test_a_balanced_assignment_is_corrected_and_bounds_nothing() -> None:
         assert "exactly half of all models" in found.epsilon_lower.assumptions[0] + found.epsilon_lower.words + str(
             found.epsilon_lower
         )
-        assert any("RMIA is left out" in caveat for caveat in found.caveats)
+        assert any("rmia-online" in caveat for caveat in found.caveats)
         areas.append(next(one.auc for one in found.attacks if one.name == "lira-online-global"))
     # Uncorrected these audits have a mean AUC of 0.46.
     assert abs(np.mean(areas) - 0.5) < 0.025

@@ -105,7 +105,7 @@ def audit_trainee(
             model=described,
             shadows=found.shadows,
             candidates=dict(Counter(candidates.kinds.tolist())),
-            groups=None if candidates.groups is None else int(candidates.groups.max()) + 1,
+            groups=candidates.patients,
             population=candidates.population,
             attacks=found.attacks,
             exposed=found.exposed,
@@ -446,8 +446,6 @@ def audit_predictions(
         caveats.append(
             f"{left_out} rows are left out: they are in fewer than two of the shadow models, or outside of fewer."
         )
-    if len(every) > 1 and not nobody.any():
-        caveats.append("Every row is in some model, so there is no population: RMIA is left out.")
     first = np.flatnonzero(~nobody)[usable]
     rows = np.concatenate([first, np.flatnonzero(nobody)])
     candidates = Candidates(rows, known[rows], kind[first], by[first], unit_name(groups if units is None else units))

@@ -9,6 +9,7 @@ import numpy as np
 from resperturb.attacks.catalogue import PlannedAttack, attacks_on, error_shares, views
 from resperturb.attacks.evidence import Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
+from resperturb.attacks.registry import ATTACKS
 from resperturb.attacks.signals import Query, View
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Chance, Design
@@ -161,7 +162,7 @@ def assess(
     if not results:
         raise UsageError("no kind of candidate has both members and non-members; the audit needs both.")
     unbounded = UNBOUNDED.get(design.chance)
-    shift: tuple[str, ...] = ()
+    shift = without_population(candidates, len(others))
     if unbounded and statistics is not None and design.chance == "given":
         from resperturb.auditing.existing import shift_by_models, shift_words
 
@@ -170,7 +171,7 @@ def assess(
             shift_by_models(statistics, view, design.members[target], candidates.units),
             "the mean answer of shadow models that saw neither",
         )
-        shift = (said,) if said else ()
+        shift += (said,) if said else ()
     return Assessed(
         corrected(results, settings.confidence),
         scores,
@@ -295,6 +296,14 @@ def _most_exposed(
         separation=float(distance[worst]),
         member=bool(members[worst]),
     )
+
+
+def without_population(candidates: Candidates, shadows: int) -> tuple[str, ...]:
+    """Name the attacks that are left out where every row is in some model."""
+    if candidates.population or not shadows:
+        return ()
+    names = sorted(name for name in ATTACKS if "population" in ATTACKS[name].needs)
+    return (f"Every row is in some model, so there is no population, and these are left out: {', '.join(names)}.",)
 
 
 def described(models: Models, numbers: Sequence[int]) -> Shadows:

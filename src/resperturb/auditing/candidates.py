@@ -49,6 +49,13 @@ class Candidates:
         _, codes = np.unique(self.units, return_inverse=True)
         return None if codes.max(initial=-1) + 1 == len(self) else codes
 
+    @property
+    def patients(self) -> int | None:
+        """The number of units of records; None where every record stands alone."""
+        own = self.units[self.kinds == RECORD]
+        count = len(np.unique(own))
+        return count if count < len(own) else None
+
     def by_kind(self) -> dict[str, Bools]:
         """Return the candidates of each kind; all canaries together too, where there are several kinds."""
         found = {kind: self.kinds == kind for kind in dict.fromkeys(self.kinds.tolist())}

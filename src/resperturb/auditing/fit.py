@@ -1,7 +1,10 @@
 """Fit and query the models of a design; report, retrain once, and leave out models that did not learn."""
 
+import io
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -57,7 +60,8 @@ class FitTask(Task):
         def keep(stage: str, answers: Answers) -> None:
             keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
 
-        keep("", queried(self.trainee, job, self.asked, keep))
+        with _silenced(job.number > 0):
+            keep("", queried(self.trainee, job, self.asked, keep))
 
     def results(self) -> tuple[str, ...]:
         """What the trainee left, the checkpoints' answers, and the model's own, which come last."""
@@ -67,6 +71,21 @@ class FitTask(Task):
     def shared(self) -> Shared | None:
         """The data of the trainee."""
         return self.trainee.shared()
+
+
+@contextmanager
+def _silenced(silent: bool) -> Iterator[None]:
+    """Keep what a library prints of every training off the screen; show the end of it if the training fails."""
+    if not silent:
+        yield
+        return
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            yield
+    except Exception:
+        print(said.getvalue()[-2000:], end="", file=sys.stderr)
+        raise
 
 
 def queried(trainee: Trainee, job: Job, asked: Asked, keep: Callable[[str, Answers], None]) -> Answers:

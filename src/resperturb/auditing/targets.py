@@ -21,6 +21,7 @@ from resperturb.auditing.assess import (
     metrics_of,
     queries_of,
     result_of,
+    without_population,
 )
 from resperturb.auditing.design import Design
 from resperturb.auditing.fit import Models
@@ -95,6 +96,7 @@ def assess_targets(
         None,
         comparison,
         described(models, [number for number, _ in design.evidence(targets[0])]),
+        without_population(candidates, shadows),
     )
 
 
