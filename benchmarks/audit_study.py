@@ -21,6 +21,7 @@ from resperturb.engine import Engine, RayEngine, local_engine
 from resperturb.files import plain, write_bytes, write_json
 from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training import CanaryConfig, DataConfig, Dpsgd, Run, TrainConfig
+from resperturb.training.config import make_config
 from resperturb.training.many import train_many
 
 IMAGES = 1600
@@ -68,6 +69,7 @@ def variants() -> list[StudiedModel]:
         StudiedModel("additive, gamma 1", config(Additive(1.0)), (1, 16)),
         StudiedModel("multiplicative, gamma 1", config(Multiplicative(1.0)), (1, 16)),
         StudiedModel("DP-SGD, noise 1", _dpsgd_config()),
+        StudiedModel("DP head, epsilon 3", make_config(data=config().data, method="dp-head")),
     ]
 
 
@@ -77,13 +79,17 @@ def run_study(
     shadows: int = SHADOWS,
     say: Callable[[str], None] = lambda line: None,
     engine: Engine = local_engine,
+    only: str = "",
 ) -> dict[str, Any]:
-    """Train, choose the controls, audit everything; keep the table as study.json and study.md in ``folder``."""
-    chosen = variants()
+    """Train, choose the controls, audit everything; keep the table as study.json and study.md in ``folder``.
+
+    ``only`` is a part of the names of the models to audit; then no controls are chosen.
+    """
+    chosen = [variant for variant in variants() if only in variant.name]
     say(f"training {len(chosen)} models")
     runs = train_many([variant.config for variant in chosen], folder, jobs, engine=engine)
-    accuracy = runs[[variant.name for variant in chosen].index(MATCHED)].result.test_accuracy
-    for control in CONTROLS:
+    accuracy = 0.0 if only else runs[[variant.name for variant in chosen].index(MATCHED)].result.test_accuracy
+    for control in () if only else CONTROLS:
         say(f"choosing a strength: {control.name}, for a test accuracy of {accuracy:.3f}")
         candidates = train_many(control.configs(config()), folder, jobs, engine=engine)
         best = at_equal_accuracy(candidates, accuracy)
@@ -96,7 +102,8 @@ def run_study(
         found = audit_run(run, shadows=shadows, jobs=jobs, draws=variant.draws, engine=engine)
         rows.append(_row(variant, run, found))
         write_json(folder / "study.json", {"shadows": shadows, "matched": MATCHED, "rows": rows})
-    write_bytes(folder / "study.md", markdown(rows).encode())
+    if not only:
+        write_bytes(folder / "study.md", markdown(rows).encode())
     return {"rows": rows}
 
 
@@ -220,10 +227,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shadows", type=int, default=SHADOWS)
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where the trainings run")
     parser.add_argument("--ray-address", default=None, help="the Ray cluster to join")
+    parser.add_argument("--only", default="", help="a part of the names of the models to audit, without controls")
     chosen = parser.parse_args(arguments)
     engine = RayEngine(chosen.ray_address) if chosen.engine == "ray" else local_engine
     say = partial(print, file=sys.stderr, flush=True)
-    found = run_study(chosen.out, chosen.jobs, chosen.shadows, say, engine)
+    found = run_study(chosen.out, chosen.jobs, chosen.shadows, say, engine, chosen.only)
     print(json.dumps(found))
 
 

@@ -18,7 +18,8 @@ README = {
     "no noise": "no defence",
     "additive, gamma 0.5": "residual perturbation\n(additive, gamma 0.5)",
     "early stopping 0.6": "early stopping",
-    "DP-SGD, noise 1": "DP-SGD",
+    "DP-SGD, noise 1": "DP-SGD, epsilon 18",
+    "DP head, epsilon 3": "DP head on scattering,\nepsilon 3",
 }
 
 
@@ -26,7 +27,7 @@ def main(results: Path, folder: Path) -> None:
     rows = json.loads(results.read_text())["rows"]
     chosen = [{**row, "name": README[row["name"]]} for name in README for row in rows if row["name"] == name]
     with paper_style():
-        for name, models, height in (("readme", chosen, 2.6), ("audit-study", rows, 3.9)):
+        for name, models, height in (("readme", chosen, 2.9), ("audit-study", rows, 4.2)):
             figure, (leak, accuracy) = plt.subplots(
                 1, 2, figsize=(PAGE, height), width_ratios=(3, 1), sharey=True, layout="constrained"
             )
