@@ -1,10 +1,10 @@
 """How much heads reveal, next to what is proven: the attacks of docs/guarantee.md.
 
-    RESPERTURB_DATA=... nice python -m benchmarks.head_attacks --out runs/head-attacks --save docs/results/head-attacks.json
+    RESPERTURB_DATA=... nice python -m benchmarks.head_attacks --out runs/heads --save docs/results/head-attacks.json
 
 Two parts. *Leave one out*: heads are trained on random halves of the patients, and each of them is attacked by online
-LiRA with all others, its opposite aside. *Worst case*: a head is trained thousands of times with and without a crafted
-record. Rerun the command to go on where it stopped.
+LiRA with all others, its opposite aside. *Worst case*: a head is trained thousands of times with and without a
+crafted record. Rerun the command to go on where it stopped.
 """
 
 import argparse

@@ -61,7 +61,7 @@ def draw(leak: Axes, accuracy: Axes, models: list[dict[str, Any]]) -> None:
         )
     leak.set_yticks(range(len(models)), [model["name"] for model in models])
     leak.set(
-        xlim=(0.36, 1.02),
+        xlim=(0.32, 1.02),
         xlabel="AUC of the attack, with 95% intervals",
         title="Was this record in the training set?",
     )
