@@ -37,10 +37,17 @@ Found = dict[str, Any]
 
 
 def main(results: Path, page: Path, picture: Path | None = None) -> None:
-    found = json.loads(results.read_text())
+    found = read(results)
     page.write_text(filled(page.read_text(), found))
     if picture is not None:
         draw(found, picture)
+
+
+def read(results: Path) -> Found:
+    """Read what was measured, and the case study that lies in the same folder."""
+    case = results.with_name("case-study.json")
+    found: Found = json.loads(results.read_text())
+    return {**found, "case": json.loads(case.read_text())["models"] if case.exists() else []}
 
 
 def filled(text: str, found: Found) -> str:
@@ -147,12 +154,44 @@ def attacks(found: Found) -> str:
     return "\n".join(lines)
 
 
+def worst_cases(found: Found) -> str:
+    """Return the table of heads trained with and without a crafted record."""
+    lines = [
+        "| head | proven epsilon | trainings | shown, as a test of mu-GDP | shown, without a curve | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["worst_cases"]:
+        numbers = f"{row['gaussian']:.2f} | {row['any_curve']:.2f} | {row['seconds']:.0f}"
+        lines.append(f"| {row['head']} | {row['epsilon']:g} | {row['trainings']:,} | {numbers} |")
+    return "\n".join(lines)
+
+
+def left_out(found: Found) -> str:
+    """Return the table of heads on X-rays, each attacked by all others."""
+    lines = [
+        "| head | heads trained | test AUROC | attack AUC per patient | largest possible | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for model in found["case"]:
+        if model["name"].startswith("head"):
+            auc, (low, high) = model["strongest"]["auc"], model["strongest"]["interval"]
+            bound = model["largest_auc"] or 1.0
+            name = "no noise" if model["epsilon"] is None else f"epsilon {model['epsilon']:.0f}"
+            words = "" if model["epsilon"] is None else "below the proof" if high < bound else "not below the proof"
+            lines.append(
+                f"| {name} | {model['models']} | {model['auroc']:.3f} | {auc:.3f} ({low:.3f} to {high:.3f}) | "
+                f"{bound:.3f} | {words} |"
+            )
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[Found], str]] = {
     "reached": reached,
     "networks": networks,
     "aims": aims,
     "attacks": attacks,
     "costs": costs,
+    "worst": worst_cases,
 }
 
 

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import guarantee
-from benchmarks.guarantee import Study, compare, measure
-from tools.guarantee_page import filled
+from benchmarks.guarantee import Study, compare, measure, worst_cases
+from resperturb.heads import OneShot
+from tools.guarantee_page import filled, read
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_shows_the_results() -> None:
     page = (ROOT / "docs" / "guarantee.md").read_text()
-    assert filled(page, json.loads((ROOT / "docs" / "results" / "guarantee.json").read_text())) == page
+    assert filled(page, read(ROOT / "docs" / "results" / "guarantee.json")) == page
 
 
 def test_a_small_study_runs_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +35,17 @@ def test_a_small_study_runs_and_is_resumed(tmp_path: Path, monkeypatch: pytest.M
     assert min(result["values"]) > 0.5
     measure(study, save)
     assert json.loads(save.read_text())["rows"][0]["results"] == [result]
+
+
+def test_worst_cases_are_kept_and_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarantee, "CRAFTED", (("one-shot", OneShot(), 10.0, 400),))
+    save = tmp_path / "guarantee.json"
+    worst_cases(save)
+    [row] = json.loads(save.read_text())["worst_cases"]
+    assert 4 < row["gaussian"] < 15
+    assert row["any_curve"] < row["gaussian"]
+    worst_cases(save)
+    assert json.loads(save.read_text())["worst_cases"] == [row]
 
 
 def test_networks_are_copied_with_their_source(tmp_path: Path) -> None:
