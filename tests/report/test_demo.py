@@ -25,6 +25,7 @@ def test_the_networks_differ_in_their_noise_alone_and_the_head_has_secret_noise(
 
 def test_demo_prints_one_json_object_and_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESPERTURB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(demo, "IMAGES", 1000)
     monkeypatch.setitem(demo.NETWORK, "epochs", 2)
     for name in ("additive", "multiplicative"):
         monkeypatch.setitem(demo.RUNS[name], "epochs", 2)
