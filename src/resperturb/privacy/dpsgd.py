@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.optimize import brentq
-
 from resperturb.checks import between_0_and_1, not_negative, positive
 from resperturb.errors import UsageError
 from resperturb.privacy.accounting import Ledger, Sampled, account, exact_delta, least_epsilon, quick_bound
@@ -132,6 +130,8 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> 
     (True, 3.0)
     """
     positive("epsilon", epsilon)
+    from scipy.optimize import brentq
+
     between_0_and_1("delta", delta)
     tried: dict[float, float] = {}
 

@@ -13,7 +13,6 @@ epsilon 1e-6 to 1e7 and for every delta a float can hold.
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
 from resperturb.checks import between_0_and_1, positive
@@ -178,4 +177,6 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
         return low
     if at_high == 0 or at_low * at_high > 0:
         return high
+    from scipy.optimize import brentq
+
     return float(brentq(function, low, high, xtol=1e-14, rtol=8.9e-16, maxiter=300))
