@@ -343,7 +343,11 @@ def audit_model(
     check_shadow_count(count)
     name = "this model" if out is None else Path(out).name
     trained = None if recipe is None else _trainee(recipe, features, known, guarantee, name)
-    caveats = [] if recipe is not None else ["Without a recipe no shadow model is trained: stronger attacks exist."]
+    caveats = [
+        "Without a recipe no shadow model is trained: stronger attacks exist."
+        if recipe is None
+        else "No row is outside of all models, so there is no population: RMIA is left out."
+    ]
     if features is not None:
         said = shift_words(shift_by_features(np.asarray(features)[rows], own), "a linear classifier on the features")
         caveats += [said] if said else []

@@ -114,7 +114,7 @@ class Comparison:
         empty = LowerBound(
             0.0, self.delta, self.confidence, "one_run", "", None, None, Confusion(0, 0, 0, 0), (), (why,)
         )
-        return self._described(empty)
+        return replace(self._described(empty), assumptions=())
 
     def _described(self, bound: LowerBound) -> LowerBound:
         return replace(
