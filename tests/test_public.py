@@ -13,7 +13,7 @@ PACKAGES = (
     "bounds",
     "data",
     "engine",
-    "frontier",
+    "frontiers",
     "heads",
     "models",
     "perturbation",

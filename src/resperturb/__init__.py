@@ -8,9 +8,22 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from resperturb import attacks, auditing, bounds, data, engine, heads, models, privacy, report, training
+    from resperturb import (
+        attacks,
+        auditing,
+        bounds,
+        data,
+        engine,
+        frontiers,
+        heads,
+        models,
+        privacy,
+        report,
+        training,
+    )
     from resperturb.auditing import audit, audit_model, audit_predictions
     from resperturb.bounds import AuditResult
+    from resperturb.frontiers import frontier
     from resperturb.heads import DPHead, dp_head
     from resperturb.perturbation import (
         Additive,
@@ -31,7 +44,19 @@ try:
 except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "unknown"
 
-_SUBPACKAGES = ("attacks", "auditing", "bounds", "data", "engine", "heads", "models", "privacy", "report", "training")
+_SUBPACKAGES = (
+    "attacks",
+    "auditing",
+    "bounds",
+    "data",
+    "engine",
+    "frontiers",
+    "heads",
+    "models",
+    "privacy",
+    "report",
+    "training",
+)
 _ROOMS = {
     "AuditResult": "bounds",
     "DPHead": "heads",
@@ -39,6 +64,7 @@ _ROOMS = {
     "audit_model": "auditing",
     "audit_predictions": "auditing",
     "dp_head": "heads",
+    "frontier": "frontiers",
 }  # all others: perturbation
 
 __all__ = [
@@ -57,6 +83,8 @@ __all__ = [
     "data",
     "dp_head",
     "engine",
+    "frontier",
+    "frontiers",
     "heads",
     "junctions",
     "load",

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binom
 
 from resperturb.errors import UsageError
-from resperturb.frontier.compare import best_of, compare
-from resperturb.frontier.curve import CANARY_AUC, CANARY_TPR, Curve, leaks_of, tpr
+from resperturb.frontiers.compare import best_of, compare
+from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, Curve, leaks_of, tpr
 from tests.bounds.test_targets import scored
 
 STAGES = ("2", "4", "8", "16")

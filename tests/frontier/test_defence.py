@@ -5,8 +5,8 @@ import pytest
 from scipy.special import log_softmax
 
 from resperturb.errors import UsageError
-from resperturb.frontier.defence import DEFENCES, Defence, DefenceSetting, register_defence, settings_of
-from resperturb.frontier.defences.losses import reordered
+from resperturb.frontiers.defence import DEFENCES, Defence, DefenceSetting, register_defence, settings_of
+from resperturb.frontiers.defences.losses import reordered
 from resperturb.training.config import make_config
 
 RECIPE = {"data": {"spec": "fashion-sample"}, "epochs": 4, "weight_decay": 1e-4}
@@ -41,10 +41,7 @@ def test_a_defence_is_one_registration() -> None:
 
 def test_hamp_keeps_the_ranking_and_takes_the_values_of_random_images() -> None:
     rng = np.random.default_rng(0)
-    answers, random = (log_softmax(rng.normal(0, 3, shape), axis=1) for shape in ((50, 10), (7, 10)))
-    found = reordered(answers, random, seed=1)
+    answers, random = (log_softmax(rng.normal(0, 3, (50, 10)), axis=1) for _ in range(2))
+    found = reordered(answers, random)
     assert np.array_equal(np.argsort(found, axis=1), np.argsort(answers, axis=1))
-    pool = {tuple(row) for row in np.sort(random, axis=1).round(9)}
-    assert {tuple(row) for row in np.sort(found, axis=1).round(9)} <= pool
-    assert np.allclose(np.exp(found).sum(axis=1), 1)
-    assert not np.array_equal(found, reordered(answers, random, seed=2))
+    assert np.array_equal(np.sort(found, axis=1), np.sort(random, axis=1))

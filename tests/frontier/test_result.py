@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.frontier.curve import CANARY_TPR, Curve
-from resperturb.frontier.figure import figure
-from resperturb.frontier.groups import group_differences
-from resperturb.frontier.page import render
-from resperturb.frontier.result import FrontierResult, read_frontier, result_of
+from resperturb.frontiers.curve import CANARY_TPR, Curve
+from resperturb.frontiers.figure import figure
+from resperturb.frontiers.groups import group_differences
+from resperturb.frontiers.page import render
+from resperturb.frontiers.result import FrontierResult, read_frontier, result_of
 
 STAGES = ("epoch-002", "epoch-010", "epoch-040")
 

@@ -78,7 +78,7 @@ def audit_trainee(
     """
     for name in attacks:
         _ = ATTACKS[name]  # one that is not registered is refused before anything is trained
-    plan = _plan(trainee, candidates, design, settings)
+    plan = plan_of(trainee, candidates, design, settings.draws)
     with opened_store(out, plan) as store:
         left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
         described = model_of(models, left, trainee.name, trainee.description)
@@ -128,7 +128,8 @@ def audit_trainee(
         return result if out is None else save_audit(result, out)
 
 
-def _plan(trainee: Trainee, candidates: Candidates, design: Design, settings: Settings) -> Plan:
+def plan_of(trainee: Trainee, candidates: Candidates, design: Design, draws: tuple[int, ...]) -> Plan:
+    """Describe what models are fitted on and asked, so that a folder is never used for anything else."""
     count = len(candidates)
     existing = design.members[design.seeds < 0]
     return Plan(
@@ -140,7 +141,7 @@ def _plan(trainee: Trainee, candidates: Candidates, design: Design, settings: Se
         design=design.kind,
         members=array_digest(existing) if len(existing) else "",
         seed=design.seed,
-        draws=settings.draws,
+        draws=draws,
         population=array_digest(candidates.rows[count:]),
     )
 

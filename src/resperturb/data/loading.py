@@ -3,7 +3,7 @@
 import logging
 import os
 from multiprocessing import parent_process
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -117,9 +117,7 @@ def load_pair(
             "add images of another class, or name another label column (--label-column)."
         )
     if test is None:
-        numbers = {label: number for number, label in enumerate(sorted(set(train.labels), key=repr))}
-        codes = [numbers[label] for label in train.labels]
-        kept, out = held_out(codes, TEST_FRACTION, _FIXED_SEED, train.groups)
+        kept, out = _held_out(train)
         train, test = train.select(kept), train.select(out)
     else:
         for total, more in ((skipped, test.skipped), (noted, test.noted)):
@@ -160,6 +158,48 @@ def load_pair(
         _image_set(train, train_images, channels, numbers, classes, str(spec), summary),
         _image_set(test, test_images, channels, numbers, classes, str(spec), summary),
     )
+
+
+def load_column(
+    spec: str,
+    column: str,
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    limit: int | None = None,
+) -> np.ndarray[Any, Any]:
+    """Load another column of the training images, in the order of :func:`load_pair` with the same options.
+
+    Args:
+        spec: The data, as for :func:`load_pair`.
+        column: The column; the same sources have it that may have a group column.
+        image_column: The column of the images.
+        label_column: The column of the labels.
+        group_column: The column of the groups, which decides what is held out.
+        limit: That of the images.
+
+    Returns:
+        The value of every training image.
+
+    Raises:
+        UsageError: There is no such column.
+    """
+    train, test = read_records(str(spec), Columns(image_column, label_column, group_column))
+    other, _ = read_records(str(spec), Columns(image_column, label_column, column))
+    if test is None:
+        kept, _ = _held_out(train)
+        other = other.select(kept)
+    values = _limited(other, limit).groups
+    assert values is not None
+    return values
+
+
+def _held_out(train: Records) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Choose the images of the test where there is no test part: always the same ones."""
+    numbers = {label: number for number, label in enumerate(sorted(set(train.labels), key=repr))}
+    codes = [numbers[label] for label in train.labels]
+    return held_out(codes, TEST_FRACTION, _FIXED_SEED, train.groups)
 
 
 def _check_whole(name: str, value: object, most: int | None) -> None:

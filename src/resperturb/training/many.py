@@ -46,12 +46,11 @@ class TrainTask(Task):
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train into ``folder``."""
-        from resperturb.training.inputs import is_provided, load_inputs, provide
+        from resperturb.training.inputs import load_inputs
         from resperturb.training.loop import train
 
-        if shared is not None and not is_provided(self.config.data.fingerprint):
-            provide(*(_unpacked(*packed) for packed in shared))
-        elif folder != self.folder:
+        receive(self.config, shared)
+        if shared is None and folder != self.folder:
             try:
                 load_inputs(self.config.data)
             except UsageError as error:
@@ -73,7 +72,7 @@ class TrainTask(Task):
 
     def shared(self) -> Shared:
         """The images, if they are in memory."""
-        return Shared(self.config.data.fingerprint, lambda: _packed(self.config))
+        return Shared(self.config.data.fingerprint, lambda: packed(self.config))
 
     def receive(self, files: Files) -> None:
         """Write the files of a run that was trained elsewhere."""
@@ -183,7 +182,8 @@ def _finished(config: TrainConfig, runs: Path) -> Run | None:
     return run if run is not None and run.finished else None
 
 
-def _packed(config: TrainConfig) -> list[tuple[Any, ...]] | None:
+def packed(config: TrainConfig) -> list[tuple[Any, ...]] | None:
+    """Pack the images of a configuration for other processes; None if they are not in memory."""
     import torch
 
     from resperturb.training.inputs import load_inputs
@@ -194,6 +194,14 @@ def _packed(config: TrainConfig) -> list[tuple[Any, ...]] | None:
         return None
     # As arrays of numpy, which the workers of a node read in place; tensors would be copied into each of them.
     return [(part.images[:].numpy(), part.labels.numpy(), part.classes, part.groups, part.name) for part in both]
+
+
+def receive(config: TrainConfig, shared: Any | None) -> None:
+    """Serve images that another process packed to everything that is trained here; None for images of our own."""
+    from resperturb.training.inputs import is_provided, provide
+
+    if shared is not None and not is_provided(config.data.fingerprint):
+        provide(*(_unpacked(*part) for part in shared))
 
 
 def _unpacked(images: Any, labels: Any, classes: tuple[str, ...], groups: Any, name: str) -> Any:

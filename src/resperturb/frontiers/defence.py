@@ -1,7 +1,7 @@
 """Defences: named ways to leak less, with strengths, and their registry.
 
 A defence changes the configuration of a training, or what the model answers its users. Adding one is one file in
-``frontier/defences`` with ``register_defence``; another package adds one through the entry point group
+``frontiers/defences`` with ``register_defence``; another package adds one through the entry point group
 ``resperturb.defences``.
 """
 
@@ -15,8 +15,8 @@ from resperturb.registry import Registry
 
 Level = float | None
 Canary = Literal["mislabelled", "near_duplicate", "blank", "out_of_distribution"]
-# Log-probabilities [rows, C] of the records, the same of random inputs, and a seed: what users are answered.
-Serve = Callable[[Floats, Floats, int], Floats]
+# Log-probabilities [rows, C] of the records, and of one random input for each: what users are answered.
+Serve = Callable[[Floats, Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Defence:
         object.__setattr__(self, "__qualname__", f"{self.change.__qualname__} {self.title}")
 
 
-DEFENCES: Registry[Defence] = Registry("defence", group="resperturb.defences", package="resperturb.frontier.defences")
+DEFENCES: Registry[Defence] = Registry(
+    "defence", group="resperturb.defences", package="resperturb.frontiers.defences"
+)
 
 
 def register_defence(name: str, defence: Defence) -> Defence:

@@ -1,6 +1,6 @@
 """What a frontier found: curves with intervals, comparisons at equal accuracy, a finding, recommendations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from resperturb.bounds.exposed import Exposed
 from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
-from resperturb.frontier.compare import Compared, compare, named
-from resperturb.frontier.curve import CANARY_TPR, PRIMARY, Curve
-from resperturb.frontier.groups import GroupDifference
+from resperturb.frontiers.compare import Compared, compare, named
+from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, Curve
+from resperturb.frontiers.groups import GroupDifference
 
 SCHEMA = 1
 
@@ -175,12 +175,11 @@ class FrontierResult:
         Raises:
             UsageError: There is no constraint, or one is not between 0 and 1.
         """
+        given = {"max_auc": max_auc, "max_canary_tpr": max_canary_tpr, "max_accuracy_loss": max_accuracy_loss}
+        if not check_limits(given):
+            raise UsageError(f"a recommendation needs a limit: {', '.join(given)}.")
         limits = {PRIMARY: max_auc, CANARY_TPR: max_canary_tpr}
         wanted = {name: limit for name, limit in limits.items() if limit is not None}
-        given = [*wanted.values(), *([] if max_accuracy_loss is None else [max_accuracy_loss])]
-        if not given or not all(0 <= limit <= 1 for limit in given):
-            raise UsageError("a recommendation needs a limit between 0 and 1: max_auc, max_canary_tpr or "
-                             "max_accuracy_loss.")  # fmt: skip
         every = list(self._points())
         if missing := [name for name in wanted if any(name not in stage.leaks for _, stage in every)]:
             raise UsageError(f"{missing[0]} was not measured: there are too few canaries or models for it.")
@@ -221,6 +220,21 @@ class FrontierResult:
             stage.name,
         )
 
+    def choice(self, **limits: float | None) -> Recommendation | None:
+        """Recommend a setting where there are limits; None where there are none."""
+        given = check_limits(limits)
+        return self.recommend(**given) if given else None
+
+    def to_dict(self, **limits: float | None) -> dict[str, object]:
+        """Return plain values, with the finding, the comparisons in words and the recommendation.
+
+        Args:
+            limits: Those of :meth:`recommend`.
+        """
+        choice = self.choice(**limits)
+        said = {"finding": self.title, "sentences": list(self.sentences)}
+        return {**said, "recommendation": None if choice is None else asdict(choice), **asdict(self)}
+
     def _points(self) -> Iterator[tuple[SettingResult, Stage]]:
         return ((setting, stage) for setting in self.settings for stage in setting.stages)
 
@@ -239,10 +253,26 @@ class FrontierResult:
         Returns:
             The path.
         """
-        from resperturb.frontier.page import write_page
+        from resperturb.frontiers.page import write_page
 
         write_page(Path(path), self, **limits)
         return Path(path)
+
+
+def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the limits that are given.
+
+    Raises:
+        UsageError: One is not between 0 and 1.
+
+    >>> check_limits({"max_auc": 0.6, "max_accuracy_loss": None})
+    {'max_auc': 0.6}
+    """
+    found = {name: limit for name, limit in limits.items() if limit is not None}
+    for name, limit in found.items():
+        if not 0 <= limit <= 1:
+            raise UsageError(f"the limit {name} must lie between 0 and 1, not at {limit:g}.")
+    return found
 
 
 def read_frontier(path: Path | str) -> FrontierResult:

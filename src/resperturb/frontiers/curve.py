@@ -1,7 +1,7 @@
 """Curves in accuracy and leak: one setting of a defence, measured on K targets at the checkpoints of a training."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,8 @@ def tpr_name(fpr: float, of: str = "") -> str:
 
 
 CANARY_TPR = tpr_name(RATES[0], "canary")
+# The same attack by someone who has the weights, and by someone who sees labels alone.
+WEIGHTS_AUC, LABELS_AUC = "auc with weights", "auc of labels alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ class Curve:
         leaks: Of each endpoint, ``[stages, K]``.
         strength: What was set, as a number; None where there is nothing to set.
         epsilon: The proven epsilon of the final model; None if nothing is proven.
+        canary: The kind of canary that its canary endpoints are about; empty for all kinds together.
     """
 
     setting: str
@@ -54,6 +57,7 @@ class Curve:
     leaks: Mapping[str, Floats]
     strength: float | None = None
     epsilon: float | None = None
+    canary: str = ""
 
     def __post_init__(self) -> None:
         shape = (len(self.stages), len(self.targets))
@@ -64,20 +68,15 @@ class Curve:
     def on(self, targets: Ints) -> "Curve":
         """Return the curve of some of its targets."""
         kept = np.isin(self.targets, targets)
-        return Curve(
-            self.setting,
-            self.defence,
-            self.ordinary,
-            self.targets[kept],
-            self.stages,
-            self.accuracy[:, kept],
-            {name: values[:, kept] for name, values in self.leaks.items()},
-            self.strength,
-            self.epsilon,
-        )
+        leaks = {name: values[:, kept] for name, values in self.leaks.items()}
+        return replace(self, targets=self.targets[kept], accuracy=self.accuracy[:, kept], leaks=leaks)
+
+    def own(self, endpoint: str) -> str:
+        """Name an endpoint on canaries by the kind of canary of this setting, so that others can be asked for it."""
+        return endpoint.replace("canary", self.canary, 1) if self.canary else endpoint
 
 
-def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints) -> dict[str, Floats]:
+def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: str = "") -> dict[str, Floats]:
     """Measure what one attack finds on each of K targets.
 
     Args:
@@ -85,11 +84,13 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints) -> dict[
         members: Membership, ``[K, n]``; targets 2j and 2j + 1 are partners.
         kinds: ``record``, or the kind of canary, of every candidate.
         units: The unit of every candidate; scores of records are averaged over units.
+        canary: The kind of canary that ``canary`` endpoints are about; all kinds if empty.
 
     Returns:
         One value per target of each endpoint: the AUC on records, their TPR where there are enough non-members, and
-        the same on canaries. Each target has few canaries, so theirs are pooled over targets: the values are the
-        pooled statistic plus what each pair contributes to it (delete-a-pair jackknife).
+        the same on canaries, of each kind and of the one that is asked for. Each target has few canaries, so theirs
+        are pooled over targets: the values are the pooled statistic plus what each pair contributes to it
+        (delete-a-pair jackknife).
 
     >>> members = np.eye(4, dtype=bool)
     >>> found = leaks_of(members + 0.0, members, np.array(["record"] * 4), np.arange(4))
@@ -104,13 +105,21 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints) -> dict[
     for fpr in RATES:
         if can_be_seen(fpr, fewest):
             found[tpr_name(fpr)] = np.array([tpr(*side, fpr) for side in sides])
-    canaries = scores[:, ~is_record], members[:, ~is_record]
-    if canaries[0].size:
-        found[CANARY_AUC] = _pooled(*canaries, auc)
-        nonmembers = int((~canaries[1]).sum())
-        for fpr in (fpr for fpr in RATES if can_be_seen(fpr, nonmembers)):
-            found[tpr_name(fpr, "canary")] = _pooled(*canaries, partial(tpr, fpr=fpr))
+    kept = sorted(set(kinds[~is_record].tolist()))
+    for kind in kept:
+        found.update(_on_canaries(kind, scores[:, kinds == kind], members[:, kinds == kind]))
+    if kept:
+        asked = kinds == canary if canary in kept else ~is_record
+        found.update(_on_canaries("canary", scores[:, asked], members[:, asked]))
     return found
+
+
+def _on_canaries(name: str, scores: Floats, members: Bools) -> dict[str, Floats]:
+    rates = [fpr for fpr in RATES if can_be_seen(fpr, int((~members).sum()))]
+    return {
+        f"{name} auc": _pooled(scores, members, auc),
+        **{tpr_name(fpr, name): _pooled(scores, members, partial(tpr, fpr=fpr)) for fpr in rates},
+    }
 
 
 def tpr(members: Floats, nonmembers: Floats, fpr: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from resperturb.bounds.arrays import Floats, Ints
 from resperturb.bounds.targets import Difference, paired_difference
 from resperturb.errors import UsageError
-from resperturb.frontier.curve import PRIMARY, Curve
+from resperturb.frontiers.curve import PRIMARY, Curve
 
 # Checkpoints closer in accuracy than this are taken to be equally accurate.
 SAME_ACCURACY = 0.01
@@ -111,6 +111,7 @@ def _against(curve: Curve, curves: Sequence[Curve], endpoint: str) -> tuple[tupl
     common = curve.targets
     for other in others:
         common = np.intersect1d(common, other.targets)
+    endpoint = curve.own(endpoint)
     if len(common) < FEWEST_TARGETS or endpoint not in curve.leaks:
         return None
     own = curve.on(common)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
 
-from resperturb.frontier.curve import CANARY_TPR, PRIMARY, tpr_name
-from resperturb.frontier.result import FrontierResult, Measured, SettingResult, Stage
+from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, tpr_name
+from resperturb.frontiers.result import FrontierResult, Measured, SettingResult, Stage
 
 WIDTH, HEIGHT = 880, 430
 TOP, BOTTOM, LEFT, GAP, RIGHT = 64, 52, 58, 150, 150

@@ -6,9 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from resperturb.files import write_bytes
-from resperturb.frontier.curve import CANARY_TPR, PRIMARY
-from resperturb.frontier.figure import figure
-from resperturb.frontier.result import FrontierResult, Recommendation, SettingResult
+from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, LABELS_AUC, PRIMARY, RATES, WEIGHTS_AUC, tpr_name
+from resperturb.frontiers.figure import figure
+from resperturb.frontiers.result import FrontierResult, SettingResult, check_limits
 
 
 def write_page(path: Path, result: FrontierResult, **limits: float | None) -> None:
@@ -28,21 +28,20 @@ def render(result: FrontierResult, **limits: float | None) -> str:
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("resperturb.frontier", "templates"),
+        loader=jinja2.PackageLoader("resperturb.frontiers", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    given = {name: limit for name, limit in limits.items() if limit is not None}
+    given = check_limits(limits)
     endpoints = {"max_auc": PRIMARY, "max_canary_tpr": CANARY_TPR}
     lines = {endpoints[name]: limit for name, limit in given.items() if name in endpoints}
-    choice: Recommendation | None = result.recommend(**given) if given else None
     return environment.get_template("frontier.html").render(
         result=result,
         figure=Markup(figure(result, lines, titled=False)),
         css=Markup((files("resperturb.report") / "templates" / "report.css").read_text()),
-        choice=choice,
+        choice=result.choice(**limits),
         columns=columns(result),
         rows=[cells(result, setting) for setting in result.settings],
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -50,15 +49,24 @@ def render(result: FrontierResult, **limits: float | None) -> str:
     )
 
 
+# The endpoints of the table, as far as they were measured; those of single kinds of canaries are in the JSON.
+SHOWN = (PRIMARY, *(tpr_name(fpr) for fpr in RATES), CANARY_AUC, CANARY_TPR, WEIGHTS_AUC, LABELS_AUC)
+
+
+def shown(result: FrontierResult) -> list[str]:
+    """List the endpoints of the table."""
+    return [name for name in SHOWN if any(name in setting.final.leaks for setting in result.settings)]
+
+
 def columns(result: FrontierResult) -> list[str]:
     """Name the columns of the table of settings."""
-    return ["setting", "test accuracy", *result.settings[0].final.leaks, "epsilon", "exposed records"]
+    return ["setting", "test accuracy", *shown(result), "epsilon", "exposed records"]
 
 
 def cells(result: FrontierResult, setting: SettingResult) -> list[str]:
     """Write one setting as a row of that table."""
     leaks = setting.final.leaks
-    shown = [leaks[name].words() if name in leaks else "" for name in result.settings[0].final.leaks]
+    values = [leaks[name].words() if name in leaks else "" for name in shown(result)]
     epsilon = "none" if setting.epsilon is None else f"{setting.epsilon:.3g}"
     exposed = "too few models" if setting.exposed is None else str(setting.exposed)
-    return [setting.name, setting.final.accuracy.words(), *shown, epsilon, exposed]
+    return [setting.name, setting.final.accuracy.words(), *values, epsilon, exposed]

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 
 from resperturb.bounds.arrays import Floats
-from resperturb.frontier.defence import Defence, Level, register_defence
+from resperturb.frontiers.defence import Defence, Level, register_defence
+
+# What a mean over elements divides by, with ten classes.
+ELEMENTS = 10
 
 
 def relaxloss(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -15,27 +18,30 @@ def relaxloss(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def hamp(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Train with soft labels and a reward for entropy."""
-    return {"loss": {"name": "hamp", "gamma": level, "alpha": 0.001}}
+    """Train with soft labels and a reward for entropy.
+
+    The loss is a mean over elements, as in the code of its authors, so its gradients are smaller by the number of
+    classes. The learning rate makes up for that; without it the network hardly learns.
+    """
+    rate = ELEMENTS * float(recipe.get("lr", 0.1))
+    return {"loss": {"name": "hamp", "gamma": level, "alpha": 0.001}, "lr": rate}
 
 
-def reordered(answers: Floats, random: Floats, seed: int) -> Floats:
+def reordered(answers: Floats, random: Floats) -> Floats:
     """Replace the values of each answer by those of the answer to a random image, in the order of the answer.
 
     Args:
         answers: Log-probabilities of the records, ``[rows, C]``.
-        random: Log-probabilities of random images, ``[M, C]``; each record gets one of them at random.
-        seed: Seed of that choice.
+        random: Log-probabilities of one random image for each of them, ``[rows, C]``.
 
     Returns:
         Answers with the same ranking of the classes and values that do not depend on the record.
 
-    >>> reordered(np.array([[0.1, 0.7, 0.2]]), np.array([[0.5, 0.3, 0.2]]), seed=0).tolist()
+    >>> reordered(np.array([[0.1, 0.7, 0.2]]), np.array([[0.5, 0.3, 0.2]])).tolist()
     [[0.2, 0.5, 0.3]]
     """
-    chosen = np.random.default_rng(seed).integers(len(random), size=len(answers))
     found = np.empty_like(answers)
-    np.put_along_axis(found, np.argsort(answers, axis=1, kind="stable"), np.sort(random[chosen], axis=1), axis=1)
+    np.put_along_axis(found, np.argsort(answers, axis=1, kind="stable"), np.sort(random, axis=1), axis=1)
     return found
 
 

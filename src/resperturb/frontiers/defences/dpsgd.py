@@ -1,23 +1,27 @@
 """DP-SGD with little noise, whose accuracy comes near to that of heuristics and whose epsilon is large.
 
 The strengths are noise multipliers. The recipe follows the one for high utility of Aerni, Zhang and Tramer 2024
-(arXiv:2404.17399): a large learning rate, a clipping norm of 1 and batches of 64.
+(arXiv:2404.17399): a clipping norm of 1, batches of 64 at a learning rate of 4, and no momentum. Recipes with smaller
+batches keep them, at a rate in proportion.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from resperturb.frontier.defence import Defence, Level, register_defence
+from resperturb.frontiers.defence import Defence, Level, register_defence
+
+BATCH, RATE = 64, 4.0
 
 
 def dpsgd(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     """Clip each record's gradient and add noise to their sum."""
+    batch = min(BATCH, int(recipe.get("batch_size", BATCH)))
     return {
         "method": {"name": "dpsgd", "noise_multiplier": level, "clip": 1.0},
         "norm": "group",
         "schedule": "constant",
-        "batch_size": 64,
-        "lr": 4.0,
+        "batch_size": batch,
+        "lr": RATE * batch / BATCH,
         "momentum": 0.0,
         "weight_decay": 0.0,
     }

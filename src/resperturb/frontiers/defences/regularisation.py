@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resperturb.frontier.defence import Defence, Level, register_defence
+from resperturb.frontiers.defence import Defence, Level, register_defence
 
 
 def none(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resperturb.frontier.defence import Defence, Level, register_defence
+from resperturb.frontiers.defence import Defence, Level, register_defence
 from resperturb.models.names import parse_name
 
 # The decay with which the paper's rows are met without input noise.

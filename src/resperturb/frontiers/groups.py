@@ -8,7 +8,7 @@ import numpy as np
 from resperturb.bounds.arrays import Bools, Floats, Ints, Texts
 from resperturb.bounds.metrics import auc
 from resperturb.bounds.targets import Difference, paired_difference
-from resperturb.frontier.curve import per_unit
+from resperturb.frontiers.curve import per_unit
 
 FEWEST_UNITS = 20
 

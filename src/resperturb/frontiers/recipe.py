@@ -1,0 +1,306 @@
+"""A study of the trainer's own recipe: every registered defence is a change of its configuration."""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from resperturb.attacks.signals import Query, queries_for
+from resperturb.auditing.candidates import Candidates, candidates_of
+from resperturb.auditing.store import text_digest
+from resperturb.auditing.trainee import Fitted, Job
+from resperturb.bounds.arrays import Floats, Ints, Texts
+from resperturb.bounds.audit_result import RECORD
+from resperturb.data.canaries import Canaries
+from resperturb.data.images import ImageSet
+from resperturb.data.loading import load_column
+from resperturb.engine import Shared
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.frontiers.api import subgroups_of
+from resperturb.frontiers.defence import DEFENCES, DefenceSetting, Serve, settings_of
+from resperturb.frontiers.study import StudiedSetting, Study
+from resperturb.perturbation import noise_off
+from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.training.checkpoint import Progress
+from resperturb.training.config import DataConfig, TrainConfig, make_config
+from resperturb.training.distributed import Execution, World
+from resperturb.training.inputs import Inputs, load_inputs
+from resperturb.training.loop import resolve_config
+from resperturb.training.many import packed, receive
+from resperturb.training.network import check_network
+from resperturb.training.predict import predict_draws, require_noise
+from resperturb.training.steps import Steps
+
+CHECKPOINTS = 8
+# Canaries among the candidates; half of them are in each training set, as is half of the records.
+CANARY_SHARE = 0.015
+# Random images for defences that answer with the values of one; steps and rows that are timed.
+RANDOM_IMAGES, TIMED_STEPS, TIMED_ROWS = 256, 4, 128
+
+
+def checkpoints_of(epochs: int, count: int = CHECKPOINTS) -> tuple[int, ...]:
+    """Choose the epochs after which models are queried: about ``count``, evenly in their logarithm.
+
+    >>> checkpoints_of(40), checkpoints_of(3)
+    ((2, 3, 5, 7, 11, 17, 26, 40), (1, 2, 3))
+    """
+    places = np.geomspace(max(1.0, epochs / 20), epochs, count)
+    return tuple(sorted({int(place) for place in places.round()}))
+
+
+@dataclass(frozen=True, eq=False)
+class RecipeTrainee:
+    """A configuration that is trained in memory on given rows, and queried as it trains.
+
+    Attributes:
+        config: What to train, with everything that names the images.
+        checkpoints: The epochs after which the model is queried; the last is the end.
+        name: Name in headlines.
+        serve: What a defence does to answers at prediction time; None if nothing.
+    """
+
+    config: TrainConfig
+    checkpoints: tuple[int, ...]
+    name: str
+    serve: Serve | None = None
+    description: str = "the trainer's own recipe"
+
+    def digest(self) -> str:
+        """Name the configuration, the checkpoints and the defence at prediction time."""
+        serve = None if self.serve is None else f"{self.serve.__module__}.{self.serve.__qualname__}"
+        return text_digest(repr((self.config.digest, self.checkpoints, serve)))
+
+    def fit(self, job: Job) -> Iterator[Fitted]:
+        """Train, and yield the network after each of the checkpoints.
+
+        Raises:
+            ResperturbError: The training diverged.
+        """
+        inputs, steps = self._begun(job)
+        images, progress = inputs.table("rows"), Progress()
+        for epoch in range(1, self.config.epochs + 1):
+            while progress.step < steps.per_epoch:
+                outcome = steps.take(progress)
+                if not math.isfinite(outcome.loss_sum):
+                    raise ResperturbError(f"the training diverged in epoch {epoch}; lower its learning rate.")
+            progress.start_epoch(epoch)
+            if epoch in self.checkpoints:
+                # The two models of a pair share a seed, and an attacker does not know the draws of the target.
+                seed = int(np.random.SeedSequence([job.seed, job.number, epoch]).generate_state(1)[0])
+                yield QueriedNetwork(steps.model, self.config, images, f"epoch-{epoch:04d}", seed, self.serve)
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        """Return what the training method proves of a model that was trained on so many rows."""
+        config = self.config
+        if not config.method.private:
+            return nothing_proven("Its training method proves nothing.", delta)
+        return config.method.guarantee(config, records, config.epochs * math.ceil(records / config.batch_size), delta)
+
+    def shared(self) -> Shared | None:
+        """The images, if they are in memory."""
+        return Shared(self.config.data.fingerprint, partial(packed, self.config))
+
+    def seconds(self, rows: int, asked: int, draws: int) -> float:
+        """Estimate the seconds of a model from a few steps and a few answers."""
+        inputs = load_inputs(self.config.data)
+        some = np.arange(min(rows, len(inputs.train)))
+        _, steps = self._begun(Job(0, some, 0, Path()))
+        progress = Progress()
+        steps.take(progress)
+        count = max(1, min(TIMED_STEPS, steps.per_epoch - 1))
+        started = time.monotonic()
+        for _ in range(count if steps.per_epoch > 1 else 0):
+            steps.take(progress)
+        each = (time.monotonic() - started) / count
+        images = inputs.train.select(np.arange(min(TIMED_ROWS, len(inputs.train))))
+        found = QueriedNetwork(steps.model, self.config, images, "", 0, self.serve)
+        started = time.monotonic()
+        queries = found.queries(np.arange(1), (1,))
+        for query in queries:
+            list(found.outputs(np.arange(len(images)), query))
+        answer = (time.monotonic() - started) / len(images) / len(queries)
+        answers = sum(query.draws for query in found.queries(np.arange(1), (draws,)))
+        return self.config.epochs * steps.per_epoch * each + len(self.checkpoints) * asked * answers * answer
+
+    def _begun(self, job: Job) -> tuple[Inputs, Steps]:
+        """Build the network that a job trains."""
+        config = self.config.on_rows(job.rows, job.seed)
+        receive(config, job.shared)
+        inputs = load_inputs(config.data)
+        secret = None if config.seeded_noise else os.urandom(16)
+        steps = config.method.steps(config, inputs.members("rows"), Execution("auto", World(), secret))
+        steps.model.train()
+        return inputs, steps
+
+
+@dataclass(frozen=True, eq=False)
+class QueriedNetwork:
+    """A network in training, as it is at a checkpoint; it is queried before the training goes on."""
+
+    model: nn.Module
+    config: TrainConfig
+    images: ImageSet
+    stage: str
+    seed: int
+    serve: Serve | None = None
+    digest: str = ""
+
+    def queries(self, some: Ints, draws: tuple[int, ...]) -> tuple[Query, ...]:
+        """As it is served, and with the weights where these answer otherwise."""
+        found = queries_for(self.config.is_noisy, draws)
+        return (*found, Query("weights")) if self.serve is not None and len(found) == 1 else found
+
+    def outputs(self, rows: Ints, query: Query) -> Iterator[Floats]:
+        """Yield log-probabilities of every draw."""
+        images = self.images.select(rows).images
+        served = query.access == "served"
+        with torch.random.fork_rng(devices=[]):
+            if served and self.config.is_noisy:
+                require_noise(self.model, images, self.config.mean, self.config.std)
+            with nullcontext() if served else noise_off(self.model):
+                for answers in self._predicted(images, query.draws):
+                    yield self._served(answers, rows) if served and self.serve is not None else answers
+
+    def _predicted(self, images: Any, draws: int) -> Iterator[Floats]:
+        config = self.config
+        for logits in predict_draws(
+            self.model, images, mean=config.mean, std=config.std, draws=draws, seed=self.seed
+        ):
+            yield logits.double().log_softmax(dim=1).numpy()
+
+    def _served(self, answers: Floats, rows: Ints) -> Floats:
+        """Answer as the defence does at prediction time, with a random image for every row of the table."""
+        assert self.serve is not None
+        rng = np.random.default_rng(self.seed)
+        shape = (RANDOM_IMAGES, *self.images.images.shape[1:])
+        random = next(self._predicted(torch.from_numpy(rng.integers(0, 256, shape, dtype=np.uint8)), 1))
+        return self.serve(answers, random[rng.integers(RANDOM_IMAGES, size=len(self.images))[rows]])
+
+
+def recipe_study(
+    recipe: Mapping[str, Any],
+    *,
+    defences: Sequence[str] = (),
+    strengths: int = 3,
+    models: int = 16,
+    draws: int = 16,
+    seed: int = 0,
+    canaries: int | None = None,
+    population: int | None = None,
+    subgroup_column: str | None = None,
+    confidence: float = 0.95,
+    margin: float = 0.02,
+) -> Study:
+    """Set up the study of a recipe under every defence.
+
+    Args:
+        recipe: The fields of :class:`~resperturb.training.TrainConfig` without a defence.
+        defences: Names of registered defences; all that the network allows if empty.
+        strengths: The most strengths of each.
+        models: K, the models of each setting.
+        draws: The number of draws that answers of noisy models are averaged over.
+        seed: Seed of coins and trainings.
+        canaries: The number of canaries of all kinds together; 1.5% of the images if None.
+        population: Images that no model is trained on; a tenth, at most 200, if None.
+        subgroup_column: Column of the data whose values are subgroups that are compared, such as the sex.
+        confidence: Confidence of intervals, and joint confidence of comparisons.
+        margin: The largest difference in leak that does not matter.
+
+    Returns:
+        The study.
+
+    Raises:
+        UsageError: A defence is unknown, changes nothing, or does not go with the network.
+    """
+    plain = make_config(**recipe)
+    count = len(load_inputs(plain.data).train)
+    chosen, left_out = _configurable(settings_of(tuple(defences), strengths), recipe, bool(defences))
+    wanted = dict.fromkeys(DEFENCES[one.defence].canary for one, _ in chosen)
+    each = max(2, round((CANARY_SHARE * count if canaries is None else canaries) / len(wanted) / 2) * 2)
+    data = {**plain.data.model_dump(exclude={"canaries", "rows"}), "canaries": dict.fromkeys(wanted, each)}
+    inputs = load_inputs(make_config(**{**recipe, "data": data}).data)
+    made = inputs.canaries("all")
+    assert made is not None
+    candidates = _candidates(inputs, made, plain.data.group_column, population, seed)
+    settings = []
+    for one, changed in chosen:
+        config = resolve_config(make_config(**{**changed, "data": data}), inputs)
+        defence = DEFENCES[one.defence]
+        trainee = RecipeTrainee(config, checkpoints_of(config.epochs), one.name, defence.serve)
+        settings.append(
+            StudiedSetting(one.name, one.defence, trainee, defence.ordinary, one.strength, defence.canary)
+        )
+    return Study(
+        subject=f"{plain.network.public} on {plain.data.spec}, {plain.epochs} epochs",
+        settings=tuple(settings),
+        candidates=candidates,
+        models=models,
+        draws=draws,
+        seed=seed,
+        confidence=confidence,
+        margin=margin,
+        subgroups=None if subgroup_column is None else _subgroups(plain.data, subgroup_column, candidates, len(made)),
+        left_out=left_out,
+    )
+
+
+def _subgroups(data: DataConfig, column: str, candidates: Candidates, canaries: int) -> Texts:
+    values = load_column(
+        data.spec,
+        column,
+        image_column=data.image_column,
+        label_column=data.label_column,
+        group_column=data.group_column,
+        limit=data.limit,
+    )
+    return subgroups_of(np.append(values, [None] * canaries), candidates, len(values) + canaries)
+
+
+def _configurable(
+    settings: Sequence[DefenceSetting], recipe: Mapping[str, Any], named: bool
+) -> tuple[list[tuple[DefenceSetting, dict[str, Any]]], tuple[str, ...]]:
+    """Keep the settings that can be trained; of those that were asked for by name, refuse the others."""
+    found: list[tuple[DefenceSetting, dict[str, Any]]] = []
+    left_out, seen = [], dict[str, str]()
+    for one in settings:
+        changed = one.applied(recipe)
+        try:
+            config = make_config(**changed)
+            check_network(config)
+            digest = config.digest
+            if DEFENCES[one.defence].serve is None and digest in seen:
+                raise UsageError(f"it changes nothing of {seen[digest]!r}.")
+        except UsageError as error:
+            if named or not found:
+                raise UsageError(f"{one.name}: {error}") from error
+            left_out.append(f"{one.name}: {error}")
+            continue
+        seen.setdefault(digest, one.name)
+        found.append((one, changed))
+    return found, tuple(left_out)
+
+
+def _candidates(
+    inputs: Inputs, canaries: Canaries, group_column: str | None, population: int | None, seed: int
+) -> Candidates:
+    """Make candidates of all training images and the canaries, without the images that canaries are made from."""
+    table = inputs.table("all")
+    kinds = np.append(np.full(len(inputs.train), RECORD, dtype=object), canaries.kinds.astype(object))
+    found = candidates_of(
+        table.labels.numpy(),
+        table.groups,
+        kinds,
+        population=population,
+        validation=canaries.left_out if len(canaries.left_out) else None,
+        seed=seed,
+    )
+    return replace(found, unit=group_column) if group_column else found

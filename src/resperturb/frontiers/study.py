@@ -1,0 +1,414 @@
+"""A study: the same K coin vectors and seeds for every setting, each model the target once, and a curve per setting.
+
+Each setting has a folder of the audit core, so whatever stops a study, the same call resumes it.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from resperturb.attacks.evidence import Answers
+from resperturb.auditing.api import plan_of
+from resperturb.auditing.candidates import Candidates
+from resperturb.auditing.design import Design, leave_one_out
+from resperturb.auditing.fit import Models, fit_models
+from resperturb.auditing.store import Store, answers_path, array_digest, opened_store
+from resperturb.auditing.targets import exposed_units
+from resperturb.auditing.trainee import Trainee
+from resperturb.bounds.arrays import Texts
+from resperturb.bounds.audit_result import RECORD
+from resperturb.bounds.exposed import Exposed
+from resperturb.engine import Engine, local_engine, usable_cores
+from resperturb.environment import environment
+from resperturb.errors import ResperturbError, StoppedError, UsageError
+from resperturb.files import read_json, write_json
+from resperturb.frontiers.compare import FEWEST_TARGETS
+from resperturb.frontiers.curve import Curve
+from resperturb.frontiers.groups import GroupDifference, group_differences
+from resperturb.frontiers.measure import ATTACK, measured
+from resperturb.frontiers.result import FrontierResult, result_of
+from resperturb.progress import Lines, duration
+
+RESULT_FILE, SECONDS_FILE, EXPOSED_FILE = "frontier.json", "seconds.json", "exposed.json"
+FEWEST_UNITS = 40
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A trainee that can measure, on a few steps, how long a model takes."""
+
+    def seconds(self, rows: int, asked: int, draws: int) -> float:
+        """Estimate the seconds of a training on so many rows, and of querying it about so many others."""
+
+
+@dataclass(frozen=True, eq=False)
+class StudiedSetting:
+    """A defence at one strength, as something that can be fitted.
+
+    Attributes:
+        name: Name in figures and sentences.
+        defence: Name of the defence.
+        trainee: What fits its models.
+        ordinary: Whether it is ordinary regularisation.
+        strength: What was set, as a number; None where there is nothing to set.
+        canary: The kind of canary that exposes it most; empty for all kinds together.
+    """
+
+    name: str
+    defence: str
+    trainee: Trainee
+    ordinary: bool = False
+    strength: float | None = None
+    canary: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "setting"
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study will train.
+
+    Attributes:
+        seconds: The seconds of each setting, one model after the other.
+        left_out: Settings that are left out, and why.
+    """
+
+    seconds: Mapping[str, float]
+    left_out: tuple[str, ...] = ()
+
+    def words(self, models: int, jobs: int | None = None) -> str:
+        """Say what will be trained and how long that takes.
+
+        Args:
+            models: The models of each setting.
+            jobs: Fits at a time; one per core if None.
+        """
+        jobs = _room(jobs)
+        each = ", ".join(f"{name} ({duration(seconds / jobs)})" for name, seconds in self.seconds.items())
+        total = duration(sum(self.seconds.values()) / jobs)
+        left = f" Left out: {'; '.join(self.left_out)}." if self.left_out else ""
+        count = len(self.seconds)
+        return f"{count} settings of {models} models, {jobs} at a time, about {total} in all: {each}.{left}"
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Settings that are compared on the same records, coins and seeds.
+
+    Attributes:
+        subject: What is trained.
+        settings: The settings, the one without a defence first.
+        candidates: The rows that every model is queried about.
+        models: K.
+        draws: The number of draws that answers of noisy models are averaged over.
+        seed: Seed of coins and trainings.
+        confidence: Confidence of intervals, and joint confidence of comparisons.
+        margin: The largest difference that does not matter.
+        subgroups: The subgroup of every candidate, ``""`` where it is not known; None for no such comparison.
+        left_out: Settings that cannot be trained, and why.
+    """
+
+    subject: str
+    settings: tuple[StudiedSetting, ...]
+    candidates: Candidates
+    models: int = 16
+    draws: int = 16
+    seed: int = 0
+    confidence: float = 0.95
+    margin: float = 0.02
+    subgroups: Texts | None = None
+    left_out: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        folders = Counter(setting.folder for setting in self.settings)
+        if twice := [name for name, count in folders.items() if count > 1]:
+            raise UsageError(f"two settings have the same name, {twice[0]!r}.")
+        units = len(np.unique(self.candidates.units))
+        if units < FEWEST_UNITS or not self.candidates.population:
+            raise UsageError(
+                f"there are {units} {self.candidates.unit}s whose membership is in question, and "
+                f"{self.candidates.population} rows for the population; it needs {FEWEST_UNITS} and 1 at least."
+            )
+        if self.models < FEWEST_TARGETS:
+            raise UsageError(
+                f"a frontier compares at least {FEWEST_TARGETS} models of each setting, not {self.models}."
+            )
+
+        if self.draws < 1:
+            raise UsageError(f"draws must be at least 1, not {self.draws}.")
+        if not 0.5 < self.confidence < 1 or not 0 < self.margin < 1:
+            raise UsageError(
+                f"confidence must lie between 0.5 and 1 and margin between 0 and 1, not at {self.confidence:g} and "
+                f"{self.margin:g}."
+            )
+        _ = self.design  # refuses an odd number of models
+
+    @cached_property
+    def design(self) -> Design:
+        """The coins and seeds of all settings."""
+        return leave_one_out(self.candidates.units, self.models, self.seed)
+
+    def plan(self, out: Path | None = None, hours: float | None = None, jobs: int | None = None) -> StudyPlan | None:
+        """Estimate how long each setting takes, and leave out what does not fit; train and write nothing.
+
+        Args:
+            out: The folder of the study; models that are there already take no time.
+            hours: The most hours of this call.
+            jobs: Fits at a time; one per core if None.
+
+        Returns:
+            The plan; None where trainees cannot say how long they take.
+
+        Raises:
+            UsageError: Not even the setting without a defence fits.
+        """
+        _check_hours(hours)
+        seconds = {}
+        for setting in self.settings:
+            if not isinstance(setting.trainee, Timed):
+                return None
+            missing = sum(not self._there(setting, number, out) for number in range(self.models))
+            rows = int(self.design.members.sum(axis=1).mean())
+            asked = len(self.candidates.rows)
+            seconds[setting.name] = missing * setting.trainee.seconds(rows, asked, self.draws) if missing else 0.0
+        return self._fitting(seconds, hours, jobs)
+
+    def run(
+        self,
+        out: Path | None,
+        *,
+        engine: Engine = local_engine,
+        jobs: int | None = None,
+        hours: float | None = None,
+        quiet: bool = False,
+    ) -> FrontierResult:
+        """Fit and query what is missing, attack every model, and compare the settings.
+
+        Args:
+            out: The folder that keeps everything; None to keep nothing.
+            engine: Where to fit.
+            jobs: Fits at a time; as many as the engine has room for if None.
+            hours: The most hours of this call; settings that do not fit are left out.
+            quiet: Say nothing on stderr.
+
+        Returns:
+            What was found; it is kept in ``out`` too.
+
+        Raises:
+            UsageError: Two settings give the same models, or nothing fits into the hours.
+            ResperturbError: Fewer than half of the models without a defence learned.
+        """
+        lines = Lines("frontier", (lambda line: None) if quiet else None, unit="settings")
+        if out is not None and out.is_file():
+            raise UsageError(f"{out} is a file; a frontier is kept in a folder.")
+        _check_hours(hours)
+        plan = self.plan(out, hours, jobs)
+        with ExitStack() as held:
+            stores = {
+                setting.name: held.enter_context(
+                    opened_store(
+                        None if out is None else out / setting.folder,
+                        plan_of(setting.trainee, self.candidates, self.design, (self.draws,)),
+                    )
+                )
+                for setting in self.settings
+                if plan is None or setting.name in plan.seconds
+            }
+            if plan is None:
+                plan = self._measured_plan(stores, out, engine, jobs, hours)
+            lines.say(plan.words(self.models, jobs))
+            curves: list[Curve] = []
+            named: dict[str, Exposed] = {}
+            groups: list[GroupDifference] = []
+            left_out = [*self.left_out, *plan.left_out]
+            for setting in (one for one in self.settings if one.name in plan.seconds):
+                lines.say(f"{setting.name} ({len(curves) + 1} of {len(plan.seconds)})")
+                try:
+                    left, models, words = fit_models(
+                        setting.trainee,
+                        self.candidates,
+                        self.design,
+                        (self.draws,),
+                        stores[setting.name],
+                        engine,
+                        jobs,
+                        quiet,
+                    )
+                except (UsageError, StoppedError):
+                    raise
+                except ResperturbError as error:
+                    if not curves:
+                        raise
+                    left_out.append(f"{setting.name}: {error}")
+                    continue
+                left_out += [f"of {setting.name} {text}" for text in words]
+                curve, found, differences = self._assess(setting, models, left)
+                curves.append(curve)
+                groups += differences
+                if found is not None:
+                    named[setting.name] = found
+        kinds = Counter(self.candidates.kinds.tolist())
+        result = result_of(
+            curves,
+            subject=self.subject,
+            attack=f"{ATTACK} on the mean logit of {self.draws} draws as served (one where the model is not noisy)",
+            models=self.models,
+            records=kinds.pop(RECORD, 0),
+            canaries=dict(kinds),
+            confidence=self.confidence,
+            margin=self.margin,
+            exposed=named,
+            left_out=tuple(left_out),
+            groups=tuple(groups),
+            seed=self.seed,
+            environment=environment(),
+        )
+        if out is not None:
+            result.save(out / RESULT_FILE)
+            self._keep_exposed(out / EXPOSED_FILE, named)
+        return result
+
+    def _assess(
+        self, setting: StudiedSetting, models: Models, left: Design
+    ) -> tuple[Curve, Exposed | None, tuple[GroupDifference, ...]]:
+        """Attack the models of a setting at every checkpoint."""
+        stages = models.stages() or [""]
+        found = [measured(models, left, stage, setting.canary) for stage in stages]
+        accuracy, leaks, scores = zip(*found, strict=True)
+        records = int(self.design.members.sum(axis=1).mean())
+        epsilon = setting.trainee.guarantee(1e-5, records).claimed_epsilon
+        common = [name for name in leaks[-1] if all(name in one for one in leaks)]
+        curve = Curve(
+            setting.name,
+            setting.defence,
+            setting.ordinary,
+            left.targets,
+            tuple(stage or "final" for stage in stages),
+            np.array(accuracy),
+            {name: np.array([one[name] for one in leaks]) for name in common},
+            setting.strength,
+            epsilon if np.isfinite(epsilon) else None,
+            setting.canary,
+        )
+        groups: tuple[GroupDifference, ...] = ()
+        if self.subgroups is not None:
+            of = self.candidates.kinds == RECORD
+            members = left.members[left.targets][:, of]
+            groups = group_differences(
+                setting.name,
+                scores[-1][:, of],
+                members,
+                self.subgroups[of],
+                self.candidates.units[of],
+                self.confidence,
+            )
+        return curve, exposed_units(models, left), groups
+
+    def _measured_plan(
+        self,
+        stores: Mapping[str, Store],
+        out: Path | None,
+        engine: Engine,
+        jobs: int | None,
+        hours: float | None,
+    ) -> StudyPlan:
+        """Fit the first model of every setting: it shows how long the others take, and that the setting is used."""
+        path = None if out is None else out / SECONDS_FILE
+        took = read_json(dict[str, float], path) if path is not None and path.exists() else {}
+        seen: dict[str, str] = {}
+        for setting in self.settings:
+            started, there = time.monotonic(), self._there(setting, 0, out)
+            models = Models(
+                setting.trainee,
+                self.candidates,
+                self.design,
+                (self.draws,),
+                stores[setting.name],
+                engine,
+                jobs,
+                Lines("frontier", lambda line: None),
+            )
+            models.fit([0])
+            if not there or setting.name not in took:
+                took[setting.name] = time.monotonic() - started
+            if path is not None:
+                write_json(path, took)
+            digest = _digest(models.answers(0))
+            if (other := seen.setdefault(digest, setting.name)) != setting.name:
+                raise UsageError(
+                    f"train gives exactly the same answers with the settings {other!r} and {setting.name!r}; it must "
+                    "use what it is given: train(indices, seed, **setting)."
+                )
+        missing = {
+            setting.name: sum(not self._there(setting, number, out) for number in range(1, self.models))
+            for setting in self.settings
+        }
+        return self._fitting({name: count * took[name] for name, count in missing.items()}, hours, jobs)
+
+    def _fitting(self, seconds: Mapping[str, float], hours: float | None, jobs: int | None) -> StudyPlan:
+        """Choose what fits: no defence first, then one strength of each defence, then the others."""
+        if hours is None:
+            return StudyPlan(dict(seconds))
+        budget, chosen = hours * 3600 * _room(jobs), set()
+        for setting in self._by_importance():
+            if seconds[setting.name] <= budget:
+                budget -= seconds[setting.name]
+                chosen.add(setting.name)
+            elif setting is self.settings[0]:
+                raise UsageError(
+                    f"{hours:g} h are too few: {self.models} models of {setting.name!r} alone take about "
+                    f"{duration(seconds[setting.name] / _room(jobs))} here."
+                )
+        left = tuple(
+            f"{name}: it takes about {duration(seconds[name] / _room(jobs))}, and {hours:g} h were given"
+            for name in seconds
+            if name not in chosen
+        )
+        return StudyPlan({name: value for name, value in seconds.items() if name in chosen}, left)
+
+    def _by_importance(self) -> list[StudiedSetting]:
+        """Put the first setting first, then the middle strength of each defence, then the others."""
+        levels: dict[str, list[str]] = {}
+        for setting in self.settings:
+            levels.setdefault(setting.defence, []).append(setting.name)
+        middle = {names[len(names) // 2] for names in levels.values()}
+        first = self.settings[0].name
+        return sorted(self.settings, key=lambda one: (one.name != first, one.name not in middle))
+
+    def _there(self, setting: StudiedSetting, number: int, out: Path | None) -> bool:
+        return out is not None and answers_path(out / setting.folder, number).exists()
+
+    def _keep_exposed(self, path: Path, named: Mapping[str, Exposed]) -> None:
+        """Write the rows of the exposed units, for the owner's eyes only."""
+        codes = np.unique(self.candidates.units, return_inverse=True)[1]
+        rows = self.candidates.rows[: len(self.candidates)]
+        found = {
+            name: [rows[codes == unit].tolist() for unit in one.records] if one.resolved else None
+            for name, one in named.items()
+        }
+        write_json(path, found)
+        path.chmod(0o600)
+
+
+def _check_hours(hours: float | None) -> None:
+    if hours is not None and not hours > 0:
+        raise UsageError(f"hours must be above 0, not {hours:g}.")
+
+
+def _room(jobs: int | None) -> int:
+    return usable_cores() if jobs is None else jobs
+
+
+def _digest(answers: Answers) -> str:
+    return array_digest(*(answers[access].confidence for access in sorted(answers)))
