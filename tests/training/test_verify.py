@@ -4,11 +4,12 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from resperturb.errors import UsageError
+from resperturb.errors import ResperturbError, UsageError
 from resperturb.sealed import write_bound_json
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
@@ -20,7 +21,7 @@ from tests.conftest import tiny_config
 def original(tmp_path_factory: pytest.TempPathFactory) -> Run:
     config = tiny_config(epochs=2, data={"limit": 40}, batch_size=5, method="dpsgd", seeded_noise=False)
     run = train(config, out=tmp_path_factory.mktemp("verify") / "run")
-    write_bound_json(run.path / "audit.json", {"found": 1}, run.digests)
+    write_bound_json(run.path / "kept.json", {"found": 1}, run.digests)
     return run
 
 
@@ -46,8 +47,9 @@ def test_a_good_run_passes_and_what_was_not_looked_at_is_said(run: Run) -> None:
         "metrics.jsonl": "ok",
         "epsilon": "ok",
         "secrets": "ok",
-        "audit.json": "ok",
+        "kept.json": "ok",
         "data": "not checked",
+        "audit": "not checked",
     }
     assert outcomes(verify_run(open_run(run.path), with_data=True))["data"] == "ok"
 
@@ -57,9 +59,16 @@ def test_a_checkpoint_that_is_left_is_found(run: Run) -> None:
     assert the_failure(verify_run(open_run(run.path))).what == "secrets"
 
 
+def test_more_records_than_the_training_had_prove_no_smaller_epsilon(run: Run) -> None:
+    write_bound_json(run.result_path, replace(run.result, records=60000), run.digests)  # all computed anew
+    assert the_failure(verify_run(open_run(run.path))).what == "epsilon"
+    with pytest.raises(ResperturbError, match="gives 0.* for 60000 records"):
+        open_run(run.path).guarantee()
+
+
 def test_an_epsilon_that_the_configuration_does_not_give_is_found(run: Run) -> None:
     result = run.result
-    (run.path / "audit.json").unlink()
+    (run.path / "kept.json").unlink()
     lines = run.metrics_path.read_text().splitlines()
     last = {**json.loads(lines[-1]), "epsilon": 0.1}
     run.metrics_path.write_text("\n".join([*lines[:-1], json.dumps(last), ""]))
@@ -69,7 +78,7 @@ def test_an_epsilon_that_the_configuration_does_not_give_is_found(run: Run) -> N
     assert "says epsilon 0.1, and config.json gives" in failed.detail
 
 
-@pytest.mark.parametrize("name", ["result.json", "audit.json"])
+@pytest.mark.parametrize("name", ["result.json", "kept.json"])
 def test_a_file_that_does_not_say_to_which_run_it_belongs_fails(run: Run, name: str) -> None:
     values = json.loads((run.path / name).read_text())
     for key in ("digests", "checksum"):
@@ -92,9 +101,9 @@ def test_a_run_that_is_signed_as_the_documentation_says_shows_a_later_change(run
     subprocess.run(["bash", "-c", sign], check=True, capture_output=True)
     subprocess.run(["bash", "-c", check], check=True, capture_output=True)
     assert "failed" not in outcomes(verify_run(open_run(run.path))).values()
-    write_bound_json(run.path / "audit.json", {"found": 0}, run.digests)  # by someone who computes all digests anew
+    write_bound_json(run.path / "kept.json", {"found": 0}, run.digests)  # by someone who computes all digests anew
     done = subprocess.run(["bash", "-c", check], check=False, capture_output=True, text=True)
-    assert (done.returncode, "audit.json: FAILED" in done.stdout) == (1, True)
+    assert (done.returncode, "kept.json: FAILED" in done.stdout) == (1, True)
 
 
 def test_an_unfinished_run_cannot_be_verified(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""``resperturb verify``: check that the files of a run are those of one training, unchanged, without a secret."""
+"""``resperturb verify``: check that the files of a run or an audit belong together, unchanged, without a secret."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -11,13 +11,12 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.training.run import Run
-    from resperturb.training.verify import IntegrityCheck
+    from resperturb.report.verify import IntegrityCheck
 
 HELP = """
-Check that the files of a run belong together and are as they were written, that no secret of the training is left,
-and that epsilon is what the configuration gives; say what could not be checked. The exit code is 1 if anything is
-wrong. To sign a run, see docs/how-to/release.md.
+Check that the files of a run or of an audit belong together and are as they were written, that no secret of the
+training is left, and that epsilon is what the configuration gives; say what could not be checked. The exit code is 1
+if anything is wrong. To sign a run, see docs/how-to/release.md.
 
 Example: `resperturb verify runs/noisy --with-data`
 """
@@ -31,37 +30,26 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    with_data: Annotated[bool, typer.Option("--with-data", help="Compare the images too.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run or of an audit.")],
+    with_data: Annotated[bool, typer.Option("--with-data", help="Compare the images of a run too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check and print."""
-    from resperturb.training.run import open_run
-    from resperturb.training.verify import verify_run
+    from resperturb.report.folders import is_audit
+    from resperturb.report.verify import verify_audit
 
-    opened = open_run(run)
-    checks = [*verify_run(opened, with_data=with_data), _attacks(opened)]
+    if is_audit(folder):
+        checks = verify_audit(folder)
+    else:
+        from resperturb.training.run import open_run
+        from resperturb.training.verify import verify_run
+
+        checks = verify_run(open_run(folder), with_data=with_data)
     whole = all(check.outcome != "failed" for check in checks)
-    emit({"run": str(run), "whole": whole, "checks": [asdict(check) for check in checks]}, as_json, _shown(checks))
+    payload = {"folder": str(folder), "whole": whole, "checks": [asdict(check) for check in checks]}
+    emit(payload, as_json, _shown(checks))
     if not whole:
         raise typer.Exit(1)
-
-
-def _attacks(run: "Run") -> "IntegrityCheck":
-    """Check that every attack that the audit made is still there: without one the model looks better."""
-    from resperturb.errors import ResperturbError
-    from resperturb.report.collect import model_of
-    from resperturb.training.subject import OpenedRun
-    from resperturb.training.verify import IntegrityCheck
-
-    what = "attacks of audit.json"
-    try:
-        model = model_of(OpenedRun.of(run))
-        if model.audit is None:
-            return IntegrityCheck(what, "not checked", "the run was not audited.")
-        return IntegrityCheck(what, "ok", f"all {len(model.scored)} that were kept are there.")
-    except ResperturbError as error:
-        return IntegrityCheck(what, "failed", str(error))
 
 
 def _in_short(checks: "list[IntegrityCheck]") -> Iterator["IntegrityCheck"]:

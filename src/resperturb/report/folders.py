@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from resperturb.auditing.store import PLAN_FILE
 from resperturb.bounds.audit_result import AuditResult
 from resperturb.errors import UsageError
 from resperturb.registry import Registry
@@ -35,17 +36,26 @@ FOLDERS: Registry[Open] = Registry("kind of folder", group="resperturb.folders")
 register_folder = FOLDERS.register
 
 
-@register_folder("audit")
-def open_audit(path: Path) -> Opened | None:
-    """Open the folder of an audit; None if it is something else.
+def is_audit(path: Path) -> bool:
+    """Say whether a folder is an audit's, and not a run's.
 
     Raises:
-        UsageError: There are weights without their configuration, so nobody knows what was audited.
+        UsageError: There are weights without their configuration, or the audit is not finished.
     """
-    if (path / CONFIG).exists() or not (path / AUDIT).is_file():
-        return None
+    if (path / CONFIG).exists() or not ((path / AUDIT).is_file() or (path / PLAN_FILE).is_file()):
+        return False
     if any(path.glob("*.safetensors")):
         raise UsageError(f"{path} has weights and no {CONFIG}: what they were trained by is not known; restore it.")
+    if not (path / AUDIT).is_file():
+        raise UsageError(f"the audit in {path} has no {AUDIT}: it is not finished; make the same audit again.")
+    return True
+
+
+@register_folder("audit")
+def open_audit(path: Path) -> Opened | None:
+    """Open the folder of an audit; None if it is something else."""
+    if not is_audit(path):
+        return None
     audit = read_audit(path)
     return Opened(subject_of_audit(audit, path.resolve().name), audit)
 

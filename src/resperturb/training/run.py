@@ -48,6 +48,8 @@ from resperturb.training.secret import NAME as SECRET
 from resperturb.training.secret import secrecy
 
 CONFIG, ROWS = "config.json", "rows.npy"
+# Another version of the accountant may round otherwise.
+SAME_EPSILON = 1e-3
 
 DAMAGED = "restore it, or train again with another --out"
 
@@ -175,11 +177,16 @@ class Run:
         Returns:
             The guarantee of its training method, or else of its strategy of noise; one of infinite epsilon, with the
             reason, where nothing is proven.
+
+        Raises:
+            ResperturbError: The training wrote down another epsilon, so the number of records was changed.
         """
         config, result = self.config, self.result
         if config.method.private:
             steps = config.epochs * math.ceil(result.records / config.batch_size)
-            return config.method.guarantee(config, result.records, steps, delta)
+            proven = config.method.guarantee(config, result.records, steps, None)
+            self._check_epsilon(proven)
+            return proven if delta is None else config.method.guarantee(config, result.records, steps, delta)
         delta = 1e-5 if delta is None else delta
         if config.perturbation is None:
             return nothing_proven("It was trained without noise.", delta)
@@ -196,6 +203,15 @@ class Run:
             return proven
         known = tuple(secrecy(config) if a == SECRET_NOISE else a for a in proven.assumptions)
         return replace(proven, assumptions=known)
+
+    def _check_epsilon(self, proven: Guarantee) -> None:
+        entries = self.metrics()
+        said = entries[-1].epsilon if entries and not proven.not_met else None
+        if said is not None and abs(said - proven.epsilon) > SAME_EPSILON * proven.epsilon:
+            raise ResperturbError(
+                f"{self.metrics_path} says epsilon {said:.4g}, and {CONFIG} gives {proven.epsilon:.4g} for "
+                f"{self.result.records} records; {DAMAGED}."
+            )
 
     def metrics(self) -> list[EpochMetrics]:
         """Read the metrics, one entry per epoch."""

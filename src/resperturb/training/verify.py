@@ -4,30 +4,17 @@ Digests and checksums find mix-ups, damage and careless edits. They do not stop 
 signature does (docs/how-to/release.md).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
+from resperturb.auditing.store import PLAN_FILE
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.report.folders import AUDIT
+from resperturb.report.verify import IntegrityCheck, UncheckedError, check, verify_audit
 from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json
 from resperturb.training.run import CONFIG, Run
 
-# Another version of the accountant may round otherwise.
-SAME_EPSILON = 1e-3
-
-
-@dataclass(frozen=True)
-class IntegrityCheck:
-    """What was checked, the outcome, and the detail."""
-
-    what: str
-    outcome: Literal["ok", "failed", "not checked"]
-    detail: str
-
-
-class _UncheckedError(Exception):
-    """There is nothing to check this against."""
+OF_AUDIT = "audit"
 
 
 def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
@@ -45,27 +32,35 @@ def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
     """
     if not run.finished:
         raise UsageError(f"the run {run.path} is not finished, so there is nothing to verify yet.")
-    checks = [_check("result.json and its digests", partial(_result, run))]
+    checks = [check("result.json and its digests", partial(_result, run))]
     if checks[0].outcome == "failed":
         return checks
     return [
         *checks,
-        _check("model.safetensors", partial(_weights, run)),
-        _check("metrics.jsonl", partial(_metrics, run)),
-        _check("epsilon", partial(_epsilon, run)),
-        _check("secrets", partial(_secrets, run)),
-        *(_check(name, partial(_belongs, run, name)) for name in _kept(run)),
-        _check("data", partial(_data, run, with_data)),
+        check("model.safetensors", partial(_weights, run)),
+        check("metrics.jsonl", partial(_metrics, run)),
+        check("epsilon", partial(_epsilon, run)),
+        check("secrets", partial(_secrets, run)),
+        *(check(name, partial(_belongs, run, name)) for name in _kept(run)),
+        check("data", partial(_data, run, with_data)),
+        *_audit(run),
     ]
 
 
-def _check(what: str, look: Callable[[], str]) -> IntegrityCheck:
-    try:
-        return IntegrityCheck(what, "ok", look())
-    except _UncheckedError as reason:
-        return IntegrityCheck(what, "not checked", str(reason))
-    except ResperturbError as error:
-        return IntegrityCheck(what, "failed", str(error))
+def _audit(run: Run) -> list[IntegrityCheck]:
+    """Check the audit, and that every attack that it made is still there: without one the model looks better."""
+    if (run.path / OF_AUDIT / AUDIT).exists():
+        return verify_audit(run.path / OF_AUDIT, run.digests, f"{OF_AUDIT}/")
+
+    def look() -> str:
+        from resperturb.training.subject import OpenedRun
+
+        audit = OpenedRun.of(run).audit
+        if audit is None:
+            raise UncheckedError("the run was not audited.")
+        return f"all {len(audit.fixed)} attacks that were kept are there."
+
+    return [check("audit", look)]
 
 
 def _result(run: Run) -> str:
@@ -88,14 +83,9 @@ def _metrics(run: Run) -> str:
 def _epsilon(run: Run) -> str:
     if not run.config.method.private:
         return "the training claims none."
-    proven, entries = run.guarantee(), run.metrics()
+    proven = run.guarantee()  # compared with what the training wrote down
     if proven.not_met:
         return f"none may be claimed: {proven.not_met[0].statement}"
-    said = entries[-1].epsilon if entries else None
-    if said is not None and abs(said - proven.epsilon) > SAME_EPSILON * proven.epsilon:
-        raise ResperturbError(
-            f"{run.metrics_path} says epsilon {said:.4g}, and config.json gives {proven.epsilon:.4g}."
-        )
     return (
         f"{proven.epsilon:.4g} at delta {proven.delta:g}, computed from config.json and {run.result.records} records."
     )
@@ -112,7 +102,7 @@ def _secrets(run: Run) -> str:
 
 def _kept(run: Run) -> list[str]:
     """Find the files that audits and attacks keep in a run."""
-    own = {CONFIG, run.result_path.name}
+    own = {CONFIG, run.result_path.name, f"{OF_AUDIT}/{AUDIT}", f"{OF_AUDIT}/{PLAN_FILE}"}
     found = [path for pattern in ("*.json", "*/*.json", "*.npz", "*/*.npz") for path in run.path.glob(pattern)]
     return sorted(name for path in found if (name := path.relative_to(run.path).as_posix()) not in own)
 
@@ -131,7 +121,7 @@ def _belongs(run: Run, name: str) -> str:
 
 def _data(run: Run, wanted: bool) -> str:
     if not wanted:
-        raise _UncheckedError("reading the images was not asked for (--with-data).")
+        raise UncheckedError("reading the images was not asked for (--with-data).")
     from resperturb.training.inputs import load_inputs
 
     data = run.config.data
