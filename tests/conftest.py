@@ -1,4 +1,4 @@
-"""What the tests share: one thread per worker, and one small trained and attacked run."""
+"""What the tests share: one thread per worker, and one small trained and audited run."""
 
 import os
 import shutil
@@ -53,11 +53,11 @@ def passed_off_as(run: Run, config: TrainConfig, folder: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def attacked_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that has memorised its images, attacked by the paper's attack."""
-    from resperturb.audits.shadow import run_shadow_attack
+    """A run that has memorised its images, audited without shadow models."""
+    from resperturb.training.audited import audit_run
     from resperturb.training.loop import train
 
     folder: Path = tmp_path_factory.mktemp("attacked")
     run = train(tiny_config(epochs=40, data={"limit": 400}), runs=folder)
-    run_shadow_attack(run)
+    audit_run(run, shadows=0, quiet=True)
     return run

@@ -6,12 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from resperturb.audits.assess import Candidates, Settings, _tested
+from resperturb.auditing import assess
+from resperturb.auditing.assess import Settings, comparison_of
+from resperturb.auditing.candidates import Candidates
+from resperturb.auditing.design import given
 from resperturb.bounds.attack_metrics import attack_metrics
 from resperturb.bounds.audit_result import verdict_of
 from resperturb.bounds.comparison import TOO_FEW, Comparison, paired, per_group
 from resperturb.bounds.result import LowerBound
 from resperturb.errors import UsageError
+from resperturb.privacy import nothing_proven
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.length import training_length
@@ -171,20 +175,22 @@ def test_a_guarantee_is_compared_with_a_bound_for_the_same_neighbours_only() -> 
         Comparison(kind, nobody, nobody, nobody, np.arange(4), DELTA, 0.95, attacks=1)
         for kind in ("add_remove", "swap")
     )
-    assert _tested(proven, coins) is proven
-    swapped = _tested(proven, cut)
+    assert assess.tested(proven, coins) is proven
+    swapped = assess.tested(proven, cut)
     assert swapped.neighbours == "swap"
     assert swapped.epsilon > proven.epsilon
     assert "counted for the swap of a record" in swapped.words
     # Read from a file it cannot be converted: then it is not compared, which might refute a true claim.
-    assert _tested(replace(proven, ledger=None), cut).claimed_epsilon == math.inf
+    assert assess.tested(replace(proven, ledger=None), cut).claimed_epsilon == math.inf
 
 
 def test_coins_can_be_read_as_a_cut_where_a_guarantee_is_for_swaps() -> None:
     kinds, labels = np.full(8, "blank"), np.zeros(8, np.int64)
-    everybody = Candidates(np.arange(8) % 2 == 0, labels, kinds)
-    assert everybody.design(Settings(), 1, None).neighbours == "add_remove"
-    assert everybody.design(Settings(), 1, "swap").neighbours == "swap"
+    everybody = Candidates(np.arange(8), labels, kinds, np.arange(8))
+    coins = given(np.arange(8)[None] % 2 == 0, np.array([0]))
+    nothing, swaps = nothing_proven("", DELTA), replace(nothing_proven("", DELTA), epsilon=1.0, neighbours="swap")
+    assert comparison_of(everybody, coins, 0, Settings(), nothing, 1).neighbours == "add_remove"
+    assert comparison_of(everybody, coins, 0, Settings(), swaps, 1).neighbours == "swap"
 
 
 def test_the_words() -> None:

@@ -37,7 +37,7 @@ def test_one_json_object_and_nothing_else(run: Run) -> None:
     found = json.loads(done.stdout)
     assert found["shadows"]["count"] == 0
     assert {entry["draws"] for entry in found["attacks"]} == {1, 2}
-    kept = json.loads((run.path / "audit.json").read_text())
+    kept = json.loads((run.path / "audit" / "audit.json").read_text())
     assert kept.pop("checksum").startswith("sha256:")
     assert found == kept
 
@@ -52,7 +52,7 @@ def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None
         "2 draws",
         "weights",
         "mislabelled canaries",
-        "No guarantee: Noise that is Gaussian",
+        "No guarantee: The noise must be secret",
         "Shown: ",
         "with 95% confidence, as the best of",
         "attacks that were fixed beforehand",

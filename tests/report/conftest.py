@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from resperturb.auditing import audit_predictions
-from resperturb.audits import audit_run
+from resperturb.auditing.store import save_audit
 from resperturb.bounds import AuditResult
 from resperturb.data import load_pair
 from resperturb.report.collect import ReportedModel, model_of, model_of_audit, open_models
+from resperturb.training.audited import audit_run
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
 from resperturb.training.subject import OpenedRun
@@ -111,8 +112,6 @@ def kept(tmp_path: Path) -> Callable[[AuditResult], ReportedModel]:
     """Keep a changed audit beside its scores, and open it."""
 
     def keep(audit: AuditResult) -> ReportedModel:
-        from resperturb.auditing.store import save_audit
-
         assert audit.folder is not None
         shutil.copytree(audit.folder, tmp_path / "kept", dirs_exist_ok=True)
         save_audit(audit, tmp_path / "kept")

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from resperturb.audits import audit_run, read_audit
-from resperturb.audits.result import save_audit
+from resperturb.auditing.store import read_audit, save_audit
 from resperturb.bounds import AttackScores, AuditResult
 from resperturb.bounds.audit_result import Shadows
 from resperturb.cli import app
@@ -25,6 +24,7 @@ from resperturb.report.leak_charts import leak_against_accuracy
 from resperturb.report.page import exposed_records, render, write_report
 from resperturb.report.policy import Limits, Policy
 from resperturb.report.wording import _least_exposed, headline, plainly, unequal
+from resperturb.training.audited import audit_run
 from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as
 from tests.report.conftest import NASTY, audited, named, reported
@@ -270,37 +270,76 @@ def test_chance_is_not_called_a_leak() -> None:
     assert sum(seen) <= 6
 
 
-def test_an_audit_or_an_attack_of_another_run_is_refused_by_name(
-    audited_run: Run, bare_run: Run, noisy_run: Run
-) -> None:
-    shutil.copy(noisy_run.path / "audit.json", bare_run.path / "audit.json")
-    with pytest.raises(ResperturbError, match=r"audit\.json belongs to another run"):
-        open_models([bare_run.path])
-    shutil.copy(audited_run.path / "audit.json", bare_run.path / "audit.json")
-    shutil.copytree(noisy_run.path / "attacks", bare_run.path / "attacks")
-    with pytest.raises(ResperturbError, match=r"\.json belongs to another run"):
-        open_models([bare_run.path])
-    shutil.rmtree(bare_run.path / "attacks")
-    shutil.copytree(audited_run.path / "attacks", bare_run.path / "attacks")
-    one, other, *_ = sorted((bare_run.path / "attacks").glob("*.npz"))
-    shutil.copy(one, other)
-    with pytest.raises(ResperturbError, match=rf"{other.name} belongs to another run \(other attack\)"):
-        open_models([bare_run.path])
+COMMANDS = ("gate", "card", "report", "compare", "evidence")
 
 
-@pytest.mark.parametrize("command", ["gate", "card", "report", "compare"])
-def test_an_attack_of_the_audit_that_is_gone_is_missed_by_every_command(
-    command: str, audited_run: Run, tmp_path: Path
-) -> None:
-    run = copied(audited_run, tmp_path)
-    strongest = read_audit(run.path).fixed[0].key
-    (run.path / "attacks" / f"{strongest}.json").unlink()
-    done = CliRunner().invoke(app, [command, str(run.path)])
-    assert isinstance(done.exception, ResperturbError)
-    assert f"{strongest}.json is missing, and audit.json was made with it" in str(done.exception)
+def refused(command: str, run: Run) -> str:
+    """What a command says of a run whose audit cannot be believed; `verify` fails too."""
     verified = CliRunner().invoke(app, ["verify", str(run.path), "--json"])
     assert verified.exit_code == 1
-    assert f"{strongest}.json is missing" in json.loads(verified.stdout)["checks"][-1]["detail"]
+    failed, *_ = [check for check in json.loads(verified.stdout)["checks"] if check["outcome"] == "failed"]
+    more = ["--for", "satre"] if command == "evidence" else []
+    done = CliRunner().invoke(app, [command, str(run.path), *more])
+    assert isinstance(done.exception, ResperturbError)
+    assert failed["detail"] == str(done.exception)
+    return str(done.exception)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_harmless_audit_of_another_run_clears_no_run(
+    command: str, audited_run: Run, noisy_run: Run, tmp_path: Path
+) -> None:
+    run = copied(audited_run, tmp_path)
+    own = run.path / "audit"
+    shutil.copy(noisy_run.path / "audit" / "audit.json", own / "audit.json")
+    assert "is not the audit of" in refused(command, run)
+    shutil.copy(noisy_run.path / "audit" / "plan.json", own / "plan.json")
+    assert "audit.json belongs to another run" in refused(command, run)
+    shutil.rmtree(own)
+    shutil.copytree(noisy_run.path / "audit", own)
+    assert "audit.json belongs to another run" in refused(command, run)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_scores_that_are_gone_or_of_another_audit_are_missed(
+    command: str, audited_run: Run, noisy_run: Run, tmp_path: Path
+) -> None:
+    run = copied(audited_run, tmp_path)
+    scores = run.path / "audit" / "scores"
+    first, second, *_ = [scores / f"{attack.key}.npy" for attack in read_audit(run.path / "audit").fixed]
+    content = first.read_bytes()
+    shutil.copy(second, first)
+    assert f"{first.name} was changed" in refused(command, run)
+    first.unlink()
+    assert f"{first.name} is missing, and audit.json was made with it" in refused(command, run)
+    first.write_bytes(content)
+    shutil.copy(noisy_run.path / "audit" / "scores" / "schema.json", scores / "schema.json")
+    assert "holds the scores of another audit" in refused(command, run)
+
+
+def test_scores_without_their_audit_are_said_and_the_audit_of_another_version_is_refused(
+    audited_run: Run, bare_run: Run, tmp_path: Path
+) -> None:
+    run = copied(audited_run, tmp_path)
+    (run.path / "audit" / "audit.json").unlink()
+    with pytest.raises(ResperturbError, match=r"has scores of attacks and no audit\.json"):
+        open_models([run.path])
+    (bare_run.path / "audit.json").write_text("{}")
+    with pytest.raises(ResperturbError, match="another version of resperturb; run the audit again"):
+        open_models([bare_run.path])
+
+
+def test_answers_of_another_audit_are_found_by_verify(audited_run: Run, noisy_run: Run, tmp_path: Path) -> None:
+    run = copied(audited_run, tmp_path)
+    for place in (run.path, run.path / "audit"):
+        verified = CliRunner().invoke(app, ["verify", str(place)])
+        assert verified.exit_code == 0, verified.output
+    name = Path("audit", "models", "000.npz")
+    shutil.copy(noisy_run.path / name, run.path / name)
+    for place in (run.path, run.path / "audit"):
+        verified = CliRunner().invoke(app, ["verify", str(place), "--json"])
+        assert verified.exit_code == 1
+        assert "000.npz belongs to another run (other question)" in verified.stdout
 
 
 def test_weights_without_a_configuration_are_refused_beside_an_audit(audited_run: Run, tmp_path: Path) -> None:
@@ -388,9 +427,9 @@ def test_models_are_ranked_only_where_chance_did_not_make_the_order(
 
 def test_a_guarantee_that_is_none_is_told_once(noisy_run: Run, tmp_path: Path) -> None:
     run = copied(noisy_run, tmp_path)
-    audit = read_audit(run.path)
+    audit = read_audit(run.path / "audit")
     unproven = replace(audit, guarantee=run.guarantee(1e-300), delta=1e-300)
-    save_audit(replace(unproven, tested_guarantee=unproven.guarantee), run.path)
+    save_audit(replace(unproven, tested_guarantee=unproven.guarantee), run.path / "audit")
     model = reported(run, "noisy")
     assert model.guarantee.not_met
     assert text(render([model])).count("No guarantee: ") == 1
@@ -414,7 +453,7 @@ def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]
 def test_a_damaged_audit_is_named(audited_run: Run, tmp_path: Path) -> None:
     run = copied(audited_run, tmp_path)
     for content in ("{", "{}", "[]", '{"schema": 99}'):
-        (run.path / "audit.json").write_text(content)
+        (run.path / "audit" / "audit.json").write_text(content)
         with pytest.raises(ResperturbError, match=r"audit\.json"):
             open_models([run.path])
 
@@ -507,7 +546,7 @@ def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says
     audit = audit_run(run, shadows=0)
     proven = run.guarantee()
     shown = replace(audit.epsilon_lower, neighbours="swap")
-    save_audit(replace(audit, tested_guarantee=proven.as_swap(), epsilon_lower=shown), run.path)
+    save_audit(replace(audit, tested_guarantee=proven.as_swap(), epsilon_lower=shown), run.path / "audit")
     trained_for, converted = worded(proven.epsilon), worded(proven.as_swap().epsilon)
     done = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "80"})
     assert f"<= {trained_for}" in done.stdout

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resperturb.audits.ask import answers_of, queries_of
-from resperturb.audits.candidates import candidate_images
+from resperturb.auditing.ask import ask
 from resperturb.data.rows import Rows
+from resperturb.training.audited import AskedRun, table_of, target_candidates
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train
 from tests.conftest import tiny_config
@@ -43,10 +43,11 @@ def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeyp
         assert isinstance(load_inputs(run.config.data).train.images, Rows) == (place == "disk")
         measured = {**run.result.accuracies(), "records": run.result.records}
         weights = hashlib.sha256(run.model_path.read_bytes()).hexdigest()
-        queried = candidate_images(run.config.data)
-        answers = answers_of(run, queried, queries_of(run.config, draws=(1, 2)))
+        table_of.cache_clear()
+        candidates, *_ = target_candidates(run.config.data)
+        answers = ask(AskedRun(run, run.config.data, 0), candidates.rows, candidates.labels, draws=(1, 2))
         said = {access: signals.confidence.tolist() for access, signals in answers.items()}
-        found.append((run.config.digest, weights, measured, queried.digest, said))
+        found.append((run.config.digest, weights, measured, candidates.rows.tolist(), said))
     assert found[0] == found[1]
 
 

@@ -82,7 +82,9 @@ def audit_trainee(
     with opened_store(out, plan) as store:
         left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
         described = model_of(models, left, trainee.name, trainee.description)
-        guarantee = trainee.guarantee(settings.delta, described.records)
+        # Fewer records have the larger epsilon, so this holds for every target.
+        fewest = int(left.members[left.targets].sum(axis=1).min()) + len(candidates.always)
+        guarantee = trainee.guarantee(settings.delta, fewest)
         if design.kind == "one target":
             found, named = assess(models, left, settings, guarantee, attacks), None
         else:

@@ -22,6 +22,7 @@ from resperturb.auditing.trainee import Fitted, Job, Trainee
 from resperturb.bounds.arrays import Bools, Floats, Ints
 from resperturb.bounds.attack_metrics import attack_metrics
 from resperturb.engine import Engine, Shared, Task
+from resperturb.engine.task import Files
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.progress import Lines, duration
 
@@ -55,7 +56,8 @@ class FitTask(Task):
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Fit, query, keep."""
-        job = replace(self.job, folder=folder / MODELS / self.job.folder.name, shared=shared)
+        place = folder / MODELS / self.job.folder.name
+        job = replace(self.job, folder=place, shared=shared, accelerator=accelerator)
 
         def keep(stage: str, answers: Answers) -> None:
             keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
@@ -71,6 +73,13 @@ class FitTask(Task):
     def shared(self) -> Shared | None:
         """The data of the trainee."""
         return self.trainee.shared()
+
+    def receive(self, files: Files) -> None:
+        """Write what was made elsewhere, in place of what was begun here."""
+        for path in (self.folder / MODELS / self.job.folder.name).rglob("*"):
+            if path.is_file() and path.relative_to(self.folder).as_posix() not in files:
+                path.unlink()
+        super().receive(files)
 
 
 @contextmanager
@@ -283,7 +292,7 @@ class Models:
         for number in numbers:
             if self.design.seeds[number] == EXISTS:
                 if number not in self._existing:
-                    self._existing[number] = queried(self.trainee, self._job(number), asked, lambda *_: None)
+                    self._existing[number] = self._ask_existing(number, asked)
                     self._finished(number)
             elif self._kept(number) is not None:
                 self._finished(number)
@@ -296,6 +305,17 @@ class Models:
                 self._finished(task.job.number)
         elif tasks:
             self._run(tasks, len(numbers))
+
+    def _ask_existing(self, number: int, asked: Asked) -> Answers:
+        """Query a model that exists; answers are kept where its weights have a digest."""
+        *_, fitted = self.trainee.fit(self._job(number))
+        bound = {**self._bound(number), "weights": fitted.digest, "stage": ""}
+        found = self.store.answers(number, len(self.candidates.rows), bound) if fitted.digest else None
+        if found is None:
+            found = asked.of(fitted)
+            if fitted.digest:
+                self.store.keep(number, found, bound)
+        return found
 
     def _remember(self, number: int, stage: str, answers: Answers) -> None:
         self.store.keep(number, answers, {**self._bound(number), "stage": stage}, stage)

@@ -232,6 +232,21 @@ def _present(folder: Path) -> Plan | None:
     return read_bound_json(Plan, path, None, f"delete it, or choose another folder than {folder}")
 
 
+def read_plan(folder: Path) -> Plan:
+    """Read what the audit in a folder was asked to do.
+
+    Raises:
+        ResperturbError: There is no plan, or it is damaged or of another version.
+    """
+    try:
+        plan = _present(folder)
+    except UsageError as error:
+        raise ResperturbError(str(error)) from error
+    if plan is None:
+        raise ResperturbError(f"{folder / PLAN_FILE} is missing; {AGAIN}.")
+    return plan
+
+
 def _check_free(folder: Path, plan: Plan) -> None:
     """Refuse a folder that holds another audit, or something else."""
     if folder.exists() and not folder.is_dir():
@@ -381,11 +396,7 @@ def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditR
     if read_json(_Version, path, AGAIN).schema != SCHEMA:
         raise ResperturbError(f"{path} {OTHER_VERSION}.")
     found = read_bound_json(AuditResult, path, None, AGAIN)
-    try:
-        plan = _present(folder)
-    except UsageError as error:
-        raise ResperturbError(str(error)) from error
-    if plan is None or found.digests.get("question") != plan.question:
+    if found.digests.get("question") != read_plan(folder).question:
         raise ResperturbError(
             f"{path} is not the audit of {folder / PLAN_FILE}: it was copied from another folder, or the plan was; "
             f"{AGAIN}."

@@ -21,6 +21,7 @@ class Job:
         seed: Seed of the training. The two models of a pair share it, and no other model has it.
         folder: Folder of the trainee's own for this model; it may hold what the trainee left there before.
         shared: What :meth:`Trainee.shared` packed, where it arrived in this process.
+        accelerator: What the engine has room for: ``cpu``, or ``auto`` where there may be a GPU.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Job:
     seed: int
     folder: Path
     shared: Any | None = None
+    accelerator: str = "auto"
 
 
 class Fitted(Protocol):

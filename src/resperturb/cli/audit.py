@@ -1,7 +1,7 @@
 """``resperturb audit``: every attack on a run, or on one's own training, and what they show beside what is proven."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,23 +16,30 @@ if TYPE_CHECKING:
     from resperturb.bounds.audit_result import AttackResult, AuditResult
 
 HELP = """
-Attack a model as hard as is known how, and set what that shows beside what is proven.
+Attack a model by every known membership attack, and compare what that shows with what is proven.
 
-Shadow models are trained like the target, its perturbation included, on random subsets; they are kept beside the run
-and used again. The attacks: thresholds on loss, confidence and entropy, LiRA, RMIA, label-only, and the paper's own;
-with one draw of the noise and with many, with the noise taken off, and on each network of an ensemble. Canaries are
-attacked if the run was trained with some (`resperturb train --canaries`).
+Shadow models are trained like the run, its perturbation included, on random halves of its images. The attacks are
+thresholds on loss, confidence and entropy, LiRA, RMIA, BaVarIA, label-only, and those of installed packages; with
+one draw of the noise and with many, without the noise, and on each network of an ensemble. Canaries are attacked if
+the run was trained with some (`resperturb train --canaries`).
+
+`--design leave-one-out --models 16` audits the recipe: each of 16 models is a target once, attacked by the others.
 
 `--training my_module:setup` audits your own training code instead of a run. `setup()` returns the arguments of
 `resperturb.audit` as a dictionary: `{"train": train, "labels": labels, "groups": patients}`.
+`--model my_module:setup` audits a model that exists: the arguments of `resperturb.audit_model`.
 
-`--one-run` trains no shadow models: it makes do with the attacks that need none.
+`--one-run` trains no shadow models: only attacks that need none are made.
 
 Examples: `resperturb audit runs/private --shadows 16 --jobs 2`,
 `resperturb audit --training my_module:setup --out runs/mine`
 
-The audit is kept as audit.json. Rerun the same command to resume a stopped audit.
+The audit of a run is kept in its folder `audit`. Rerun the same command to resume a stopped audit.
 """
+REQUIRED = {
+    "audit": {"train", "labels"},
+    "audit_model": {"predict", "members", "nonmembers", "labels"},
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -45,20 +52,31 @@ def audit(
     training: Annotated[
         str | None, typer.Option("--training", help="Audit your own training: MODULE:FUNCTION.", metavar="NAME")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder of an audit of your own training.")] = None,
-    shadows: Annotated[int, typer.Option(min=4, help="Number of shadow models: even.")] = 16,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Audit a model that exists: MODULE:FUNCTION.", metavar="NAME")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the audit, if it is not one of a run.")] = None,
+    shadows: Annotated[
+        int | None, typer.Option(min=4, help="Number of shadow models: even.", show_default="16")
+    ] = None,
+    design: Annotated[
+        Literal["one-target", "leave-one-out"], typer.Option(help="One target, or each model a target once.")
+    ] = "one-target",
+    models: Annotated[
+        int | None, typer.Option(min=6, help="Number of models of leave-one-out: even.", show_default="16")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
     ] = None,
     draws: Annotated[str, typer.Option(help="Numbers of noise draws to combine, separated by commas.")] = "1,16",
-    seed: Annotated[int, typer.Option(help="Random seed of the coins (with --training).")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the coins, if it is no run.")] = 0,
     engine: EngineOption = "local",
     ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="Train no shadow models.")] = False,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Of the intervals, and of all bounds together.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals and of the bound.")] = 0.95,
     data_in: DataInOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print standing caveats too.")] = False,
     as_json: JsonOption = False,
@@ -66,51 +84,69 @@ def audit(
     """Parse, audit, print."""
     from resperturb.errors import UsageError
 
-    if (run is None) == (training is None):
-        raise UsageError("give either the folder of a run, or --training MODULE:FUNCTION with --out.")
+    if (run is not None) + (training is not None) + (model is not None) != 1:
+        raise UsageError("give the folder of a run, or --training MODULE:FUNCTION, or --model MODULE:FUNCTION.")
     settings: Any = {
-        "shadows": 0 if one_run else shadows,
+        **_trainings(shadows, design, models, one_run),
         "draws": _numbers(draws),
         "jobs": jobs,
         "engine": engine_of(engine, ray_address, ray_cpus, ray_gpus),
         "delta": delta,
         "confidence": confidence,
     }
-    if training is not None:
-        if out is None:
-            raise UsageError("--training needs --out, a folder that keeps the audit.")
-        from resperturb.audits import audit as audit_training
-
-        found = audit_training(**_setup(training), out=out, seed=seed, **settings)
-    else:
-        assert run is not None
+    if run is not None:
         if out is not None:
-            raise UsageError("--out is for --training; the audit of a run is kept in the run.")
-        from resperturb.audits import audit_run
-        from resperturb.cli.progress import stage_progress
+            raise UsageError("--out is for --training and --model; the audit of a run is kept in the run.")
+        from resperturb.training.audited import audit_run
         from resperturb.training.run import open_run
 
-        opened = open_run(run)
-        with stage_progress("audit") as on_stage:
-            found = audit_run(opened, on_stage=on_stage, **settings)
+        found = audit_run(open_run(run), **settings)
+    else:
+        import resperturb
+
+        if out is None:
+            raise UsageError("--training and --model need --out, a folder that keeps the audit.")
+        if model is not None and settings.pop("models", None) is not None:
+            raise UsageError("leave-one-out audits a recipe; a model that exists is one target.")
+        what = "audit" if model is None else "audit_model"
+        given = _setup("--training" if model is None else "--model", training or model or "", what)
+        found = getattr(resperturb, what)(**{**settings, "seed": seed, **given}, out=out)
     emit(found.to_dict(), as_json, lambda console: show(console, found, verbose))
 
 
-def _setup(name: str) -> dict[str, Any]:
+def _trainings(shadows: int | None, design: str, models: int | None, one_run: bool) -> dict[str, int]:
+    """Say how many models are trained, or which options do not go together."""
+    from resperturb.errors import UsageError
+
+    if design == "leave-one-out":
+        if shadows is not None or one_run:
+            raise UsageError("--shadows and --one-run belong to one target; leave-one-out takes --models.")
+        return {"models": 16 if models is None else models}
+    if models is not None:
+        raise UsageError("--models belongs to --design leave-one-out; one target takes --shadows.")
+    return {"shadows": 0 if one_run else 16 if shadows is None else shadows}
+
+
+def _setup(option: str, name: str, what: str) -> dict[str, Any]:
+    """Call the function that a user names; it returns the arguments of a function of this package."""
+    import inspect
+
+    import resperturb
     from resperturb.errors import UsageError
     from resperturb.registry import users_function
 
     module, _, function = name.partition(":")
     if not module or not function:
-        raise UsageError(f"--training takes MODULE:FUNCTION, such as my_module:setup, not {name!r}.")
-    found = users_function(module, function, "--training")()
+        raise UsageError(f"{option} takes MODULE:FUNCTION, such as my_module:setup, not {name!r}.")
+    found = users_function(module, function, option)()
     if not isinstance(found, dict):
         raise UsageError(f"{name}() must return a dictionary, not {type(found).__name__}.")
-    known = {"train", "labels", "groups", "kinds", "guarantee", "population"}
-    if not {"train", "labels"} <= found.keys() <= known:
+    required = REQUIRED[what]
+    known = inspect.signature(getattr(resperturb, what)).parameters.keys() - {"out", "quiet"}
+    if not required <= found.keys() <= known:
         raise UsageError(
-            f"{name}() must return a dictionary with 'train' and 'labels', and at most "
-            f"{', '.join(sorted(known - {'train', 'labels'}))}; its keys are {', '.join(map(repr, sorted(found)))}."
+            f"{name}() must return a dictionary with {' and '.join(map(repr, sorted(required, reverse=True)))}, and "
+            f"at most {', '.join(sorted(known - required))}; its keys are {', '.join(map(repr, sorted(found)))}."
         )
     return found
 

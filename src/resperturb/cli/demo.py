@@ -30,12 +30,12 @@ def demo(
     """Train and audit every variant, print the table, name the report."""
     from rich.console import Console
 
-    from resperturb.audits import audit_run
     from resperturb.cli.progress import training_progress
     from resperturb.report.collect import model_of
     from resperturb.report.decision import decision_of
     from resperturb.report.page import write_report
     from resperturb.report.policy import Limits, Policy
+    from resperturb.training.audited import audit_run
     from resperturb.training.demo import RUNS, demo_config
     from resperturb.training.loop import train
     from resperturb.training.subject import OpenedRun
@@ -46,7 +46,7 @@ def demo(
         progress.print(f"{number}/{len(RUNS)} {name}: training and auditing")
         with training_progress("") as on_update:
             run = train(demo_config(name, seed), out=out / name, on_update=on_update)
-        audit_run(run, shadows=0)
+        audit_run(run, shadows=0, quiet=as_json)
         models.append(model_of(OpenedRun.of(run)))
     report = out / "report.html"
     # It asks for no shadow models, so that a first look ends with a decision.

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from resperturb.auditing.store import PLAN_FILE
+from resperturb.auditing.store import AUDIT_FILE, PLAN_FILE, read_audit
+from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.audit_result import AuditResult
 from resperturb.errors import UsageError
 from resperturb.registry import Registry
-from resperturb.report.scored import scored_attacks
 from resperturb.report.subject import Subject, subject_of_audit
 
-AUDIT, CONFIG = "audit.json", "config.json"
+CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Opened:
     subject: Subject
     audit: AuditResult | None
 
-    def trainee(self) -> object:
+    def trainee(self) -> Trainee:
         """Return what trains models of the same recipe, for an audit.
 
         Raises:
@@ -42,12 +42,12 @@ def is_audit(path: Path) -> bool:
     Raises:
         UsageError: There are weights without their configuration, or the audit is not finished.
     """
-    if (path / CONFIG).exists() or not ((path / AUDIT).is_file() or (path / PLAN_FILE).is_file()):
+    if (path / CONFIG).exists() or not ((path / AUDIT_FILE).is_file() or (path / PLAN_FILE).is_file()):
         return False
     if any(path.glob("*.safetensors")):
         raise UsageError(f"{path} has weights and no {CONFIG}: what they were trained by is not known; restore it.")
-    if not (path / AUDIT).is_file():
-        raise UsageError(f"the audit in {path} has no {AUDIT}: it is not finished; make the same audit again.")
+    if not (path / AUDIT_FILE).is_file():
+        raise UsageError(f"the audit in {path} has no {AUDIT_FILE}: it is not finished; make the same audit again.")
     return True
 
 
@@ -76,23 +76,6 @@ def open_folder(path: Path) -> Opened:
     if (path / CONFIG).is_file():
         missing = FOLDERS.problems()
         raise UsageError(f"{path} is a training run; reading it takes `pip install 'resperturb[train]'`. {missing}")
-    raise UsageError(f"{path} holds neither a finished run nor an audit: there is no {CONFIG} and no {AUDIT} in it.")
-
-
-def read_audit(path: Path, digests: dict[str, str] | None = None) -> AuditResult:
-    """Read the audit in a folder; the one place where a report does.
-
-    Args:
-        path: The folder.
-        digests: Digests of the run that it must be about; any will do if None.
-
-    Raises:
-        ResperturbError: The audit or the scores of an attack are damaged, missing, or of another model.
-    """
-    if not (path / "plan.json").exists():
-        from resperturb.audits.result import read_audit
-    else:
-        from resperturb.auditing.store import read_audit
-    audit = read_audit(path, digests)
-    scored_attacks(audit)
-    return audit
+    raise UsageError(
+        f"{path} holds neither a finished run nor an audit: there is no {CONFIG} and no {AUDIT_FILE} in it."
+    )

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from resperturb.auditing.store import read_scores
 from resperturb.bounds.audit_result import AttackResult, AttackScores, AuditResult
-from resperturb.errors import ResperturbError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,20 +30,7 @@ def scored_attacks(audit: AuditResult) -> list[ScoredAttack]:
     Raises:
         ResperturbError: Scores are damaged, missing, or of another model.
     """
-    from resperturb.audits.result import SCORES_FOLDER, kept_attacks
-
     if audit.folder is None:
         return []
-    if "scores" in audit.digests:
-        from resperturb.auditing.store import read_scores
-
-        scores = read_scores(audit.folder, audit.digests["scores"])
-        return [ScoredAttack(attack, scores.pooled(attack.key, attack.kind)) for attack in audit.fixed]
-    kept = {one.result.key: one.scores for one in kept_attacks(audit.folder, audit.digests)}
-    for attack in audit.fixed:
-        if attack.key not in kept:
-            raise ResperturbError(
-                f"{audit.folder / SCORES_FOLDER / attack.key}.json is missing, and audit.json was made with it; run "
-                "the audit again."
-            )
-    return [ScoredAttack(attack, kept[attack.key]) for attack in audit.fixed]
+    scores = read_scores(audit.folder, audit.digests.get("scores", ""))
+    return [ScoredAttack(attack, scores.pooled(attack.key, attack.kind)) for attack in audit.fixed]

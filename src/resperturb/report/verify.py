@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from resperturb.auditing.store import MODELS, PLAN_FILE
+from resperturb.auditing.store import AUDIT_FILE, MODELS, PLAN_FILE, read_audit
 from resperturb.errors import ResperturbError
-from resperturb.report.folders import AUDIT, read_audit
 from resperturb.report.wording import counted
 from resperturb.sealed import read_binding, read_bound_arrays
 
@@ -51,7 +50,7 @@ def verify_audit(folder: Path, digests: Mapping[str, str] | None = None, prefix:
     Returns:
         The checks, in order. Nothing is raised where a check fails.
     """
-    first = check(f"{prefix}{AUDIT}, {PLAN_FILE} and scores", partial(_result, folder, digests))
+    first = check(f"{prefix}{AUDIT_FILE}, {PLAN_FILE} and scores", partial(_result, folder, digests))
     if first.outcome == "failed":
         return [first]
     question = read_audit(folder).digests["question"]
@@ -60,7 +59,7 @@ def verify_audit(folder: Path, digests: Mapping[str, str] | None = None, prefix:
 
 
 def _result(folder: Path, digests: Mapping[str, str] | None) -> str:
-    audit = read_audit(folder, None if digests is None else dict(digests))
+    audit = read_audit(folder, digests)
     return f"belong together: {counted(len(audit.fixed), 'attack')} on {counted(audit.targets, 'model')}."
 
 

@@ -5,6 +5,7 @@ from resperturb.extras import needed
 
 needed("train", "training")
 
+from resperturb.training.audited import AskedRun, RunTrainee, audit_run
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution
@@ -19,6 +20,7 @@ from resperturb.training.run import Run, open_run
 from resperturb.training.steps import Steps
 
 __all__ = [
+    "AskedRun",
     "CanaryConfig",
     "DataConfig",
     "Dpsgd",
@@ -29,9 +31,11 @@ __all__ = [
     "Method",
     "Progress",
     "Run",
+    "RunTrainee",
     "Steps",
     "TrainConfig",
     "accuracy",
+    "audit_run",
     "build_model",
     "environment",
     "fingerprint",

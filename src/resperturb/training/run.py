@@ -48,6 +48,8 @@ from resperturb.training.secret import NAME as SECRET
 from resperturb.training.secret import secrecy
 
 CONFIG, ROWS = "config.json", "rows.npy"
+# The folder of a run that its audit is kept in.
+AUDIT = "audit"
 # Another version of the accountant may round otherwise.
 SAME_EPSILON = 1e-3
 
@@ -181,28 +183,13 @@ class Run:
         Raises:
             ResperturbError: The training wrote down another epsilon, so the number of records was changed.
         """
-        config, result = self.config, self.result
-        if config.method.private:
-            steps = config.epochs * math.ceil(result.records / config.batch_size)
-            proven = config.method.guarantee(config, result.records, steps, None)
-            self._check_epsilon(proven)
-            return proven if delta is None else config.method.guarantee(config, result.records, steps, delta)
-        delta = 1e-5 if delta is None else delta
-        if config.perturbation is None:
-            return nothing_proven("It was trained without noise.", delta)
-        height, width = result.image_size
-        facts = TrainingFacts(
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            records=result.records,
-            input_radius=config.input_radius(result.channels, height, width),
-            networks=config.network.networks,
-        )
-        proven = config.perturbation.guarantee(facts, delta)
-        if proven.epsilon == math.inf:
-            return proven
-        known = tuple(secrecy(config) if a == SECRET_NOISE else a for a in proven.assumptions)
-        return replace(proven, assumptions=known)
+        if self.config.method.private:
+            self._check_epsilon(self._guarantee(None))
+        return self._guarantee(delta)
+
+    def _guarantee(self, delta: float | None) -> Guarantee:
+        result = self.result
+        return guarantee_of(self.config, result.records, result.channels, result.image_size, delta)
 
     def _check_epsilon(self, proven: Guarantee) -> None:
         entries = self.metrics()
@@ -267,6 +254,38 @@ class Run:
             path.unlink()
         sync(self.path)  # or a power cut could bring them back
         os.replace(self.pending_path, self.result_path)
+
+
+def guarantee_of(
+    config: TrainConfig, records: int, channels: int, size: tuple[int, int], delta: float | None = None
+) -> Guarantee:
+    """Compute what is proven of a model of a configuration; see :meth:`Run.guarantee`.
+
+    Args:
+        config: The configuration.
+        records: The number of records that the model is trained on.
+        channels: Channels of its images.
+        size: Height and width of its images.
+        delta: Delta of epsilon; None for that of the training method, or else 1e-5.
+    """
+    if config.method.private:
+        steps = config.epochs * math.ceil(records / config.batch_size)
+        return config.method.guarantee(config, records, steps, delta)
+    delta = 1e-5 if delta is None else delta
+    if config.perturbation is None:
+        return nothing_proven("It was trained without noise.", delta)
+    facts = TrainingFacts(
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        records=records,
+        input_radius=config.input_radius(channels, *size),
+        networks=config.network.networks,
+    )
+    proven = config.perturbation.guarantee(facts, delta)
+    if proven.epsilon == math.inf:
+        return proven
+    known = tuple(secrecy(config) if a == SECRET_NOISE else a for a in proven.assumptions)
+    return replace(proven, assumptions=known)
 
 
 def open_run(path: Path | str) -> Run:

@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from resperturb.auditing.store import AUDIT_FILE, OTHER_VERSION, SCHEMA_FILE, SCORES, read_audit
+from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.arrays import Array, Ints
+from resperturb.bounds.audit_result import AuditResult
+from resperturb.errors import ResperturbError
 from resperturb.models.names import without_place
 from resperturb.models.source import source_of
 from resperturb.perturbation import strategy_to_dict
-from resperturb.report.folders import AUDIT, Opened, read_audit
+from resperturb.report.folders import Opened
 from resperturb.report.subject import Epoch, Fact, Picture, Subject
 from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run
+from resperturb.training.run import AUDIT, Run
 
 PIXELS = 96
 
@@ -37,8 +41,43 @@ class OpenedRun(Opened):
             UsageError: The training is not finished.
             ResperturbError: A file of the run is damaged, was changed, or belongs to another run.
         """
-        audit = read_audit(run.path, run.digests) if (run.path / AUDIT).exists() else None
-        return cls(subject_of_run(run, name), audit, run)
+        return cls(subject_of_run(run, name), audit_of(run), run)
+
+    def trainee(self) -> Trainee:
+        """Return the recipe of the run."""
+        from resperturb.training.audited import RunTrainee
+
+        return RunTrainee(self.run.config, name=self.subject.name)
+
+
+def audit_of(run: Run) -> AuditResult | None:
+    """Read the audit of a run; None if it was not audited.
+
+    Raises:
+        ResperturbError: The audit is not finished, or is damaged, of another run, or of another version.
+    """
+    folder = run.path / AUDIT
+    if (folder / AUDIT_FILE).exists():
+        return read_audit(folder, run.digests)
+    if (folder / SCORES / SCHEMA_FILE).exists():
+        raise ResperturbError(f"{folder} has scores of attacks and no {AUDIT_FILE}; run the audit again.")
+    if (run.path / AUDIT_FILE).exists():
+        raise ResperturbError(f"{run.path / AUDIT_FILE} {OTHER_VERSION.removesuffix(' in another folder')}.")
+    return None
+
+
+def describe(config: TrainConfig) -> str:
+    """Say in a few words what a configuration trains: the network, and what keeps it from leaking.
+
+    >>> from resperturb.training.config import make_config
+    >>> describe(make_config(data={"spec": "x"}, perturbation={"name": "additive", "gamma": 0.5}))
+    'resnet8, additive, gamma=0.5, input_std=0.25, scale=constant'
+    """
+    strategy = config.perturbation
+    parts = [] if strategy is None else [strategy.describe()]
+    if config.method.label:
+        parts.append(config.method.label)
+    return ", ".join([config.network.public, *(parts or ["no noise"])])
 
 
 def subject_of_run(run: Run, name: str | None = None) -> Subject:

@@ -7,14 +7,12 @@ signature does (docs/how-to/release.md).
 from functools import partial
 from typing import Any
 
-from resperturb.auditing.store import PLAN_FILE
+from resperturb.auditing.store import AUDIT_FILE, PLAN_FILE
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.report.folders import AUDIT
 from resperturb.report.verify import IntegrityCheck, UncheckedError, check, verify_audit
 from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json
-from resperturb.training.run import CONFIG, Run
-
-OF_AUDIT = "audit"
+from resperturb.training.run import AUDIT, CONFIG, Run
+from resperturb.training.subject import audit_of
 
 
 def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
@@ -49,16 +47,12 @@ def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
 
 def _audit(run: Run) -> list[IntegrityCheck]:
     """Check the audit, and that every attack that it made is still there: without one the model looks better."""
-    if (run.path / OF_AUDIT / AUDIT).exists():
-        return verify_audit(run.path / OF_AUDIT, run.digests, f"{OF_AUDIT}/")
+    if (run.path / AUDIT / AUDIT_FILE).exists():
+        return verify_audit(run.path / AUDIT, run.digests, f"{AUDIT}/")
 
     def look() -> str:
-        from resperturb.training.subject import OpenedRun
-
-        audit = OpenedRun.of(run).audit
-        if audit is None:
-            raise UncheckedError("the run was not audited.")
-        return f"all {len(audit.fixed)} attacks that were kept are there."
+        audit_of(run)
+        raise UncheckedError("the run was not audited.")
 
     return [check("audit", look)]
 
@@ -102,7 +96,7 @@ def _secrets(run: Run) -> str:
 
 def _kept(run: Run) -> list[str]:
     """Find the files that audits and attacks keep in a run."""
-    own = {CONFIG, run.result_path.name, f"{OF_AUDIT}/{AUDIT}", f"{OF_AUDIT}/{PLAN_FILE}"}
+    own = {CONFIG, run.result_path.name, f"{AUDIT}/{AUDIT_FILE}", f"{AUDIT}/{PLAN_FILE}"}
     found = [path for pattern in ("*.json", "*/*.json", "*.npz", "*/*.npz") for path in run.path.glob(pattern)]
     return sorted(name for path in found if (name := path.relative_to(run.path).as_posix()) not in own)
 

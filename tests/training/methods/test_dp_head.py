@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from resperturb.audits import audit_run
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.features.networks import OnFeatures
@@ -24,6 +23,7 @@ from resperturb.perturbation import load
 from resperturb.privacy.dp_head import head_mu
 from resperturb.report.collect import open_models
 from resperturb.report.page import render
+from resperturb.training.audited import audit_run
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train

@@ -1,0 +1,321 @@
+"""Audit a run: its recipe as a trainee of the audit core, and the rows whose membership is in question.
+
+A row number means the same for every model of an audit: the training images come first, then the canaries, then the
+test images, which no model is trained on.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial, reduce
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from resperturb.attacks.signals import Query, queries_for
+from resperturb.auditing.api import RECIPE, audit_trainee
+from resperturb.auditing.assess import Settings
+from resperturb.auditing.candidates import Candidates, check_columns
+from resperturb.auditing.design import Chance, Design, leave_one_out, one_target
+from resperturb.auditing.store import text_digest
+from resperturb.auditing.trainee import Fitted, Job
+from resperturb.bounds.arrays import Bools, Floats, Ints
+from resperturb.bounds.audit_result import RECORD, AuditResult, Subject
+from resperturb.data.images import ImageSet
+from resperturb.data.rows import Rows, as_rows
+from resperturb.engine import Engine, Shared, local_engine
+from resperturb.errors import UsageError
+from resperturb.noise import derive_key
+from resperturb.perturbation import noise_off
+from resperturb.perturbation.presence import networks_of
+from resperturb.privacy import Guarantee
+from resperturb.progress import Lines, duration
+from resperturb.training.augmented import augmented
+from resperturb.training.config import DataConfig, TrainConfig
+from resperturb.training.inputs import Inputs, load_inputs
+from resperturb.training.loop import train
+from resperturb.training.many import packed, receive
+from resperturb.training.predict import predict_draws, require_noise
+from resperturb.training.run import AUDIT, Run, guarantee_of
+from resperturb.training.subject import describe
+
+# Rows in no model only break ties among those that beat all others, so a few will do.
+MOST_POPULATION = 200
+# The image, its mirror image, and both shifted once in each direction along an axis.
+AUGMENTED = 10
+SEEDS = 2**31
+
+ALL_IMAGES = "The run was trained on all of its images, so none is known to be left out. " + RECIPE
+
+
+@lru_cache(maxsize=1)
+def table_of(data: DataConfig) -> ImageSet:
+    """Return the rows that audits of these data are about, without copying an image."""
+    inputs = load_inputs(data)
+    canaries = inputs.canaries(data.part)
+    parts = [inputs.train, *([] if canaries is None else [canaries.images]), inputs.test]
+    images = reduce(Rows.concatenated, (as_rows(part.images) for part in parts))
+    return ImageSet(images, torch.cat([part.labels for part in parts]), inputs.train.classes, None, inputs.train.name)
+
+
+@dataclass(frozen=True, eq=False)
+class AskedRun:
+    """A finished run that can be queried about the rows of a table.
+
+    Attributes:
+        run: The run.
+        data: The data whose table the row numbers belong to.
+        number: The number of the model in its audit.
+        stage: Empty: it is no checkpoint.
+    """
+
+    run: Run
+    data: DataConfig
+    number: int
+    stage: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the weights."""
+        return self.run.digests["weights"]
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        return self.run.load_model().to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def queries(self, some: Ints, draws: tuple[int, ...]) -> tuple[Query, ...]:
+        """With and without noise; the networks of an ensemble apart; augmented as the training augmented."""
+        config = self.run.config
+        count = AUGMENTED if config.augment != "none" else 0
+        return queries_for(config.is_noisy, draws, config.network.networks, count)
+
+    def outputs(self, rows: Ints, query: Query) -> Iterator[Floats]:
+        """Yield log-probabilities of every draw."""
+        images = as_rows(table_of(self.data).images).select(rows)
+        for logits in self._draws(images, query):
+            yield logits.double().log_softmax(dim=1).numpy()
+
+    def _draws(self, images: Rows, query: Query) -> Iterator[Tensor]:
+        config, model = self.run.config, self._model
+        asked = partial(predict_draws, mean=config.mean, std=config.std)
+        if query.access == "networks":
+            with noise_off(model):
+                for network in networks_of(model):
+                    yield from asked(network, images, draws=1)
+            return
+        if query.access == "augmented":
+            with noise_off(model):
+                for variant in range(query.draws):
+                    yield from asked(model, augmented(images[:], variant), draws=1)
+            return
+        if query.access == "served" and config.is_noisy:
+            require_noise(model, images, config.mean, config.std)
+        with noise_off(model) if query.access == "weights" else nullcontext():
+            yield from asked(model, images, draws=query.draws, seed=self._seed(query))
+
+    def _seed(self, query: Query) -> int:
+        """Give every query of every model noise of its own: an attacker does not know the target's draws."""
+        key = derive_key(b"audit", self.run.digests["config"].encode(), self.number, query.access.encode())
+        return int.from_bytes(key[:6], "little")
+
+
+@dataclass(frozen=True, eq=False)
+class RunTrainee:
+    """The recipe of a run, which trains models on given rows.
+
+    Attributes:
+        config: The configuration of the run; its data name the table.
+        target: The run that is model 0; None if every model is trained.
+        name: Name in headlines.
+    """
+
+    config: TrainConfig
+    target: Run | None = None
+    name: str = "run"
+
+    @property
+    def description(self) -> str:
+        """The network, and what keeps it from leaking."""
+        return describe(self.config)
+
+    def digest(self) -> str:
+        """Name the recipe, its data, and the weights of the target."""
+        weights = "" if self.target is None else self.target.digests["weights"]
+        return text_digest(f"run {self.config.digest} {weights}")
+
+    def fit(self, job: Job) -> Iterator[Fitted]:
+        """Train on the rows of the job into its folder, or give the target."""
+        receive(self.config, job.shared)
+        if job.number == 0 and self.target is not None:
+            yield AskedRun(self.target, self.config.data, 0)
+            return
+        config = self.config.on_rows(job.rows, seed=job.seed)
+        yield AskedRun(train(config, out=job.folder, accelerator=job.accelerator), self.config.data, job.number)
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        """Compute what the recipe proves of a model of so many records."""
+        images = load_inputs(self.config.data).train
+        return guarantee_of(self.config, records, images.channels, images.size, delta)
+
+    def shared(self) -> Shared:
+        """Return the images, if they are in memory."""
+        return Shared(self.config.data.fingerprint, partial(packed, self.config))
+
+
+def audit_run(
+    run: Run,
+    *,
+    shadows: int | None = None,
+    models: int | None = None,
+    draws: int | Sequence[int] = (1, 16),
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    jobs: int | None = None,
+    engine: Engine = local_engine,
+    attacks: Sequence[str] = (),
+    quiet: bool = False,
+) -> AuditResult:
+    """Audit a run; everything is kept in its folder ``audit``, and the same call resumes.
+
+    A run on a part of its images, or with canaries, is attacked itself. Of a run on all of its images without
+    canaries nobody is known to be left out: models of its recipe are audited, each on half of the images. So they are
+    with ``models``.
+
+    Args:
+        run: A finished run.
+        shadows: The number of shadow models of one target: even, at least 4; 0 for none. 16 unless ``models`` is
+            given.
+        models: K, for the leave-one-out design: each of K models of the recipe is a target once.
+        draws: The numbers of draws that answers of noisy models are combined over.
+        delta: Delta of the bound on epsilon.
+        confidence: Confidence of each interval, and joint confidence of all bounds on epsilon.
+        jobs: Trainings at a time; as many as the engine has room for if None.
+        engine: Where to train.
+        attacks: Names of further attacks that are fixed beforehand, and bound epsilon too.
+        quiet: Say nothing on stderr.
+
+    Returns:
+        What was found.
+
+    Raises:
+        UsageError: The run cannot be audited, or its folder holds an audit of another design.
+        ResperturbError: Fewer than half of the models learned.
+    """
+    settings = Settings((draws,) if isinstance(draws, int) else tuple(draws), delta, confidence)
+    if models is not None and shadows is not None:
+        raise UsageError("shadows belongs to one target, models to the leave-one-out design; give one of them.")
+    digests = run.digests  # unfinished runs are refused here
+    part = run.config.data.part
+    if part in ("shadow_train", "rows"):
+        raise UsageError(f"{run.path} is a model of another run's attack or audit (part {part}); audit that run.")
+    count = 16 if shadows is None else shadows
+    seed = run.config.seed % SEEDS + 1  # so the seed of the run is no other model's
+    subject: Subject = "models of this recipe"
+    recipe = models is not None or (part == "all" and run.config.data.canaries is None)
+    if recipe:
+        candidates = recipe_candidates(run.config.data)
+        design = (
+            one_target(candidates.units, count, seed)
+            if models is None
+            else leave_one_out(candidates.units, models, seed)
+        )
+    else:
+        candidates, members, chance = target_candidates(run.config.data)
+        design, subject = one_target(candidates.units, count, seed, members, chance), "this model"
+    trainee = RunTrainee(run.config, None if recipe else run, run.path.resolve().name)
+    if not quiet:
+        _announce(run, candidates, design)
+    return audit_trainee(
+        trainee,
+        candidates,
+        design,
+        settings,
+        out=run.path / AUDIT,
+        engine=engine,
+        jobs=jobs,
+        attacks=attacks,
+        digests=digests,
+        caveats=() if not recipe else (ALL_IMAGES if part == "all" else RECIPE,),
+        subject=subject,
+        quiet=quiet,
+    )
+
+
+def target_candidates(data: DataConfig) -> tuple[Candidates, Bools, Chance]:
+    """Find whose membership in a run is in question.
+
+    Args:
+        data: Data of the run, of a part of its images or with canaries.
+
+    Returns:
+        The candidates, which of them the run was trained on, and what decided that.
+
+    >>> found, members, chance = target_candidates(DataConfig(spec="fashion-sample", limit=80, part="target_train"))
+    >>> len(found), int(members.sum()), chance
+    (40, 20, 'cut')
+    """
+    inputs, part = load_inputs(data), data.part
+    canaries = inputs.canaries(part)
+    coins = np.zeros(0, dtype=bool) if canaries is None else inputs.canary_coins(len(canaries))
+    if part == "all":
+        first = len(inputs.train) + len(coins)
+        population = first + np.arange(min(MOST_POPULATION, len(inputs.test)))
+        images, always, chance = np.zeros(0, dtype=np.int64), inputs.member_indices(part), "coins"
+    else:
+        population = _held(inputs, inputs.spare(part), data)
+        images, always = inputs.candidates(part), np.zeros(0, dtype=np.int64)
+        chance = "cut" if part == "target_train" else "coins"
+    members = np.concatenate([np.isin(images, inputs.member_indices(part)), coins])
+    return _candidates(data, images, population, always), members, chance  # type: ignore[return-value]
+
+
+def recipe_candidates(data: DataConfig) -> Candidates:
+    """Find the candidates of an audit of a recipe: all training images but a population, and the canaries.
+
+    >>> found = recipe_candidates(DataConfig(spec="fashion-sample", limit=80))
+    >>> len(found), found.population
+    (72, 8)
+    """
+    inputs = load_inputs(data)
+    canaries = inputs.canaries(data.part)
+    left_out = np.zeros(0, dtype=np.int64) if canaries is None else canaries.left_out
+    images = np.setdiff1d(np.arange(len(inputs.train)), np.union1d(inputs.held_back, left_out))
+    return _candidates(data, images, _held(inputs, inputs.held_back, data), np.zeros(0, dtype=np.int64))
+
+
+def _held(inputs: Inputs, spare: Ints, data: DataConfig) -> Ints:
+    """Choose the population among images that no model is trained on, nor any canary was made of."""
+    canaries = inputs.canaries(data.part)
+    free = spare if canaries is None else np.setdiff1d(spare, canaries.left_out)
+    return np.random.default_rng(data.split_seed).permutation(free)[:MOST_POPULATION]
+
+
+def _candidates(data: DataConfig, images: Ints, population: Ints, always: Ints) -> Candidates:
+    inputs = load_inputs(data)
+    canaries = inputs.canaries(data.part)
+    made = np.zeros(0, dtype=str) if canaries is None else canaries.kinds
+    kinds = np.concatenate([np.full(len(images), RECORD, dtype="<U32"), made])
+    groups = inputs.train.groups
+    grouped = groups is not None and len(images) > 0
+    by = (
+        np.concatenate([groups[images], made]) if groups is not None and grouped else None
+    )  # canaries are units anyway
+    units, names = check_columns(by, kinds, len(kinds))
+    first = np.concatenate([images, len(inputs.train) + np.arange(len(made))])
+    rows = np.concatenate([first, population]).astype(np.int64)
+    unit = (data.group_column or "group") if grouped else RECORD
+    return Candidates(rows, table_of(data).labels.numpy()[rows], names, units, unit, always)
+
+
+def _announce(run: Run, candidates: Candidates, design: Design) -> None:
+    """Say how long the trainings take, if their steps take as long as the run's."""
+    there = {path.stem for path in (run.path / AUDIT / "models").glob("*.npz")}
+    sizes = design.members.sum(axis=1) + len(candidates.always)
+    left = [n for n in np.flatnonzero(design.seeds >= 0).tolist() if f"{n:03d}" not in there]
+    seconds = run.result.seconds * sum(sizes[n] for n in left) / run.result.records
+    if left:
+        Lines("resperturb").say(
+            f"{len(left)} models to train ({len(design) - len(left)} there already): about {duration(seconds)} of "
+            f"computing, as the run itself took {duration(run.result.seconds)}."
+        )
