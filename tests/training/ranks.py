@@ -24,6 +24,7 @@ PLAIN = {"batch_size": 7, "norm": "group", "label_smoothing": 0.1, "augment": Tr
 BATCH_NORM = {"epochs": 1, "batch_size": 59, "lr": 0.01}  # the last batch is one record: one share is empty
 NOISY = {"perturbation": {"name": "additive", "gamma": 0.5}, "dropout": 0.1, "epochs": 20}
 WITHOUT_PRIVACY = {"name": "dpsgd", "noise_multiplier": 0.0, "clip": None, "max_physical_batch": 4}
+BFLOAT16 = {**BATCH_NORM, "precision": "bf16-mixed"}
 DPSGD = {"method": WITHOUT_PRIVACY, "epochs": 2}
 PRIVATE = {"method": {"name": "dpsgd", "noise_multiplier": 1.0}, "epochs": 1}
 DRAWS = 20000
@@ -50,6 +51,7 @@ def main(folder: Path) -> None:
     said: dict[str, object] = {}
     train(config(**PLAIN), out=folder / "plain")
     train(config(**BATCH_NORM), out=folder / "batch_norm")
+    train(config(**BFLOAT16), out=folder / "bfloat16")
     train(config(**DPSGD), out=folder / "dpsgd")
     train(config(**PRIVATE), out=folder / "private")
     train(config(**NOISY), out=folder / "noisy")

@@ -73,6 +73,13 @@ def test_batch_norm_sees_the_whole_batch(group: Path, tmp_path: Path) -> None:
     assert difference(one, two) < 1e-3
 
 
+def test_batch_norm_in_bf16_adds_up_in_32_bits(group: Path, tmp_path: Path) -> None:
+    one, two = train(ranks.config(**ranks.BFLOAT16), runs=tmp_path), open_run(group / "bfloat16")
+    assert difference(one, two) < 0.2  # rounding; wrong counts end elsewhere
+    a, b = (load_file(run.model_path)["blocks.0.norm1.running_var"] for run in (one, two))
+    torch.testing.assert_close(a, b, rtol=0.02, atol=1e-4)
+
+
 def test_dpsgd_without_noise_and_clipping_is_that_of_one_process(group: Path, tmp_path: Path) -> None:
     one, two = train(ranks.config(**ranks.DPSGD), runs=tmp_path), open_run(group / "dpsgd")
     assert difference(one, two) < 1e-4

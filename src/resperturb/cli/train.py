@@ -4,7 +4,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Container, Iterator, Mapping
+import time
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -21,6 +22,8 @@ from resperturb.errors import ResperturbError, UsageError
 
 if TYPE_CHECKING:
     from resperturb.privacy.guarantee import Guarantee
+    from resperturb.training.config import TrainConfig
+    from resperturb.training.loop import Update
 
 EXAMPLE = """
 Train a network on your images and keep it as a run.
@@ -282,7 +285,7 @@ def train(
         raise UsageError("under torchrun, --nproc-per-node says how many processes there are; leave --devices out.")
     leads = os.environ.get("RANK", "0") == "0" or processes == 1
     with training_progress("training", shown=leads) as on_update:
-        run = train_run(wanted, out=out, runs=runs, draws=draws, on_update=on_update)
+        run = train_run(wanted, out=out, runs=runs, draws=draws, on_update=_advised(wanted, on_update))
     if not leads:
         return
     _note_processes(run, processes)
@@ -292,6 +295,34 @@ def train(
         facts = run.guarantee().to_dict()
         payload["guarantee"] = {**facts.pop("details"), **facts}
     emit(payload, as_json, lambda console: _show(console, run, loaded))
+
+
+def _advised(config: "TrainConfig", on_update: "Callable[[Update], None]") -> "Callable[[Update], None]":
+    """Say once in a long training what bf16 would save."""
+    from resperturb.progress import SECONDS_WATCHED
+    from resperturb.training.inputs import load_inputs
+    from resperturb.training.loop import resolve_config
+    from resperturb.training.precision import advice
+
+    began: list[tuple[float, int]] = []
+    said: list[str | None] = []
+
+    def tell(update: "Update") -> None:
+        on_update(update)
+        now = time.monotonic()
+        if not began:
+            began.append((now, update.step))
+        passed, steps = now - began[0][0], update.step - began[0][1]
+        if not said and steps and passed >= SECONDS_WATCHED:
+            left = passed / steps * (update.steps - update.step)
+            inputs = load_inputs(config.data)
+            resumed = began[0][1] > 1  # its precision is settled
+            members = inputs.members(config.data.part)
+            said.append(None if resumed else advice(resolve_config(config, inputs), members, left))
+            if said[0]:
+                typer.echo(said[0], err=True)
+
+    return tell
 
 
 def _show(console: Any, run: Any, loaded: Any) -> None:

@@ -39,11 +39,12 @@ class SharedBatchNorm(nn.BatchNorm2d):
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
-        pixels = input.new_tensor([input.numel() // input.shape[1]])
-        total = _sum_over_ranks(torch.cat([input.sum(dim=(0, 2, 3)), pixels]))
+        wide = input.float()  # sums and counts of a whole batch are too large for half precision
+        pixels = wide.new_tensor([input.numel() // input.shape[1]])
+        total = _sum_over_ranks(torch.cat([wide.sum(dim=(0, 2, 3)), pixels]))
         count = total[-1].detach()
         mean = total[:-1] / count
-        centred = input - mean[:, None, None]
+        centred = wide - mean[:, None, None]
         variance = _sum_over_ranks(centred.square().sum(dim=(0, 2, 3))) / count
         with torch.no_grad():
             self.num_batches_tracked += 1
@@ -51,7 +52,7 @@ class SharedBatchNorm(nn.BatchNorm2d):
             self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
         scale = self.weight * (variance + self.eps).rsqrt()
         normalised: Tensor = centred * scale[:, None, None] + self.bias[:, None, None]
-        return normalised
+        return normalised.to(input.dtype)
 
 
 def share_statistics(model: nn.Module, device: torch.device) -> nn.Module:

@@ -294,8 +294,8 @@ class TrainConfig(_Frozen):
     )
     mean: float | tuple[float, ...] = 0.5
     std: PositiveNumber | tuple[PositiveNumber, ...] = 0.25
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
-        default="32-true", description="Floating-point precision of the forward pass."
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "auto"] = Field(
+        default="32-true", description="Floating-point precision; auto: bf16 where it is faster, not for DP."
     )
     seed: Seed = Field(default=0, description="Seed of the first weights and of the order.")
 

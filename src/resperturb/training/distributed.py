@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from tempfile import TemporaryDirectory
@@ -45,7 +45,6 @@ class World:
 
     rank: int = 0
     size: int = 1
-    fabric: Any = None
     group: Any = None
 
     @property
@@ -175,7 +174,7 @@ def launched() -> bool:
 
 
 @contextmanager
-def joined(accelerator: str = "auto", precision: str = "32-true") -> Iterator[World]:
+def joined(accelerator: str = "auto") -> Iterator[World]:
     """Join the processes that torchrun has started, if it has; a process that has lost another says so."""
     if not launched():
         yield ALONE
@@ -183,7 +182,7 @@ def joined(accelerator: str = "auto", precision: str = "32-true") -> Iterator[Wo
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # save, and end, if torchrun is killed
     try:
-        yield replace(_join(accelerator), fabric=_fabric(accelerator, precision))
+        yield _join(accelerator)
     except RuntimeError as error:
         if not _is_loss(error):
             raise
@@ -226,9 +225,17 @@ def _join(accelerator: str) -> World:
     return World(rank, size, group=group)
 
 
+def fabric_of(execution: Execution, precision: str) -> Any:
+    """Give what moves a model to its device and averages its gradients over the processes, in the given precision."""
+    from lightning_fabric import Fabric
+
+    if execution.world.size > 1:
+        return _joint_fabric(execution.accelerator, precision)
+    return Fabric(accelerator=execution.accelerator, devices=1, precision=precision)
+
+
 @lru_cache(maxsize=1)
-def _fabric(accelerator: str, precision: str) -> Any:
-    """What averages gradients over the processes that have joined, in the given precision."""
+def _joint_fabric(accelerator: str, precision: str) -> Any:
     from lightning_fabric import Fabric
     from lightning_fabric.strategies import DDPStrategy
 

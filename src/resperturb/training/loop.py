@@ -30,6 +30,7 @@ from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import Execution, World, joined
 from resperturb.training.inputs import Inputs, fingerprint, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
+from resperturb.training.precision import in_precision, settle_precision
 from resperturb.training.predict import normalize, predict
 from resperturb.training.run import Run, TrainingResult, held_run
 from resperturb.training.scores import ClassScores, class_scores
@@ -86,10 +87,14 @@ def train(
         InterruptedTrainingError: It was asked to stop; what it had is saved.
         ResperturbError: The training diverged, or a file could not be written.
     """
-    with joined(accelerator, config.precision) as world, ExitStack() as held:
+    with joined(accelerator) as world, ExitStack() as held:
         world.together(lambda: check_network(config))
         inputs = world.together(lambda: load_inputs(config.data))
         final = world.together(lambda: resolve_config(config, inputs))
+        if final.precision == "auto":
+            members = inputs.members(final.data.part)
+            precision = world.first(lambda: settle_precision(final, members, out, runs, accelerator))
+            final = in_precision(final, precision)
         world.same("what they train", final.digest)
         _check(final, world)
 

@@ -120,7 +120,7 @@ def train_many(
     from resperturb.training.loop import InterruptedTrainingError
 
     done: dict[str, Run] = {}
-    settled = [_settled(config) for config in configs]
+    settled = [_settled(config, runs) for config in configs]
     asked: dict[str, list[TrainConfig]] = {}
     for config, bound in zip(configs, settled, strict=True):
         asked.setdefault(bound.digest, []).append(config)
@@ -158,9 +158,8 @@ def train_many(
 
 def unfinished(configs: Sequence[TrainConfig], runs: Path) -> int:
     """Count the configurations that :func:`train_many` would train into ``runs``."""
-    return sum(
-        _finished(bound, runs) is None for bound in {bound.digest: bound for bound in map(_settled, configs)}.values()
-    )
+    settled = {bound.digest: bound for bound in (_settled(config, runs) for config in configs)}
+    return sum(_finished(bound, runs) is None for bound in settled.values())
 
 
 def _look(run: Run, after: AfterTraining) -> TrainTask:
@@ -168,12 +167,17 @@ def _look(run: Run, after: AfterTraining) -> TrainTask:
     return TrainTask(run.config, run.path, after, files)
 
 
-def _settled(config: TrainConfig) -> TrainConfig:
-    """Say everything that names the run: which images exactly, and how much noise a wanted epsilon takes."""
+def _settled(config: TrainConfig, runs: Path) -> TrainConfig:
+    """Say everything that names the run: which images, how much noise a wanted epsilon takes, which precision."""
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import resolve_config
+    from resperturb.training.precision import in_precision, settle_precision
 
-    return resolve_config(config, load_inputs(config.data))
+    inputs = load_inputs(config.data)
+    bound = resolve_config(config, inputs)
+    if bound.precision != "auto":
+        return bound
+    return in_precision(bound, settle_precision(bound, inputs.members(bound.data.part), None, runs, "auto"))
 
 
 def _finished(config: TrainConfig, runs: Path) -> Run | None:

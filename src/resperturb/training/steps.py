@@ -15,7 +15,7 @@ from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ON_ITS_OWN, Execution
+from resperturb.training.distributed import ON_ITS_OWN, Execution, fabric_of
 from resperturb.training.network import build_noisy
 from resperturb.training.predict import normalize
 
@@ -42,8 +42,6 @@ class Steps:
     memory_format = torch.channels_last
 
     def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
-        from lightning_fabric import Fabric
-
         world, secret = execution.world, execution.secret
         self.config, self.members, self.world = config, members, world
         # What the noise of training comes from.
@@ -52,11 +50,7 @@ class Steps:
         if isinstance(self._images, Tensor):
             self._images = self._images.contiguous(memory_format=self.memory_format)
         self.per_epoch = steps_per_epoch(config, members)
-        self.fabric = (
-            Fabric(accelerator=execution.accelerator, devices=1, precision=config.precision)
-            if world.size == 1
-            else world.fabric
-        )
+        self.fabric = fabric_of(execution, config.precision)
         torch.manual_seed(config.seed)
         model, self.notes = build_noisy(config, members)
         self.model: nn.Module = model.to(memory_format=self.memory_format)  # type: ignore[call-overload]

@@ -119,7 +119,7 @@ class DpHead(Method):
             "--loss": config.loss is not None,
             "--augment": config.augment != "none",
             "--optimizer": config.optimizer != "sgd",
-            "--precision": config.precision != "32-true",
+            "--precision": config.precision not in ("32-true", "auto"),
         }
         if named := [flag for flag, given in foreign.items() if given]:
             raise UsageError(f"a DP head has no use for {', '.join(named)}: leave it out.")

@@ -1,0 +1,159 @@
+"""Which floating-point precision is faster here: measured on steps of the training itself, not guessed."""
+
+import json
+import logging
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from resperturb.data.images import ImageSet
+from resperturb.noise.rounding import NoiseLostError
+from resperturb.progress import duration
+from resperturb.training.checkpoint import Progress
+from resperturb.training.config import TrainConfig
+from resperturb.training.distributed import Execution
+from resperturb.training.run import CONFIG, open_run
+
+WHOLE, HALF = "32-true", "bf16-mixed"
+# Bf16 is chosen where it takes at most this share of the time of 32 bits.
+WORTH_IT = 0.9
+# The first steps compile and ask for memory; of the others the median counts, and slow ones are not waited for.
+WARM_UP, ROUNDS, LONGEST_SECONDS = 2, 5, 20.0
+# A training that takes longer hears what bf16 would save.
+LONG_SECONDS = 600.0
+
+_log = logging.getLogger(__name__)
+_known: dict[str, "Speed"] = {}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a step in 32 bits and in bf16; those of bf16 are None where it cannot train this network.
+
+    >>> Speed(0.1, 0.05).precision, Speed(0.1, 0.095).precision, Speed(0.1, None).precision
+    ('bf16-mixed', '32-true', '32-true')
+    """
+
+    whole: float
+    half: float | None
+
+    @property
+    def share(self) -> float:
+        """The time of bf16 as a share of that of 32 bits."""
+        return 1.0 if self.half is None else self.half / self.whole
+
+    @property
+    def precision(self) -> str:
+        """The precision to train in."""
+        return HALF if self.share <= WORTH_IT else WHOLE
+
+
+def settle_precision(config: TrainConfig, members: ImageSet, out: Path | None, runs: Path, accelerator: str) -> str:
+    """Choose the precision of a training that leaves it open.
+
+    A run of this training that exists, finished or not, has chosen already.
+
+    Args:
+        config: The training, whose precision is ``auto``.
+        members: The images that it trains on.
+        out: The folder of the run; None for one under ``runs``.
+        runs: The folder of runs.
+        accelerator: As Fabric names it.
+
+    Returns:
+        ``bf16-mixed`` where it is faster and the method proves nothing about the weights, or else ``32-true``.
+    """
+    if config.method.private:
+        return WHOLE
+    for precision in (HALF, WHOLE):
+        wanted = in_precision(config, precision)
+        path = runs / wanted.digest if out is None else out
+        if (path / CONFIG).is_file() and open_run(path).config == wanted:
+            return precision
+    found = measured_speed(config, members, accelerator)
+    _log.info("A step in bf16 takes %.2f of one in 32 bits here: training in %s.", found.share, found.precision)
+    return found.precision
+
+
+def in_precision(config: TrainConfig, precision: str) -> TrainConfig:
+    """Give the same training in a precision."""
+    return config.model_copy(update={"precision": precision})
+
+
+def measured_speed(config: TrainConfig, members: ImageSet, accelerator: str = "auto") -> Speed:
+    """Time steps in both precisions, in turns, on a network that is thrown away.
+
+    On the processor it is processor time that counts, which neighbours on its cores disturb less. What was measured
+    once in this process holds for other seeds and lengths too.
+
+    Args:
+        config: The training.
+        members: The images that it trains on.
+        accelerator: As Fabric names it.
+
+    Returns:
+        The median times.
+    """
+    key = json.dumps([accelerator, members.channels, members.size, members.num_classes, _what_takes_time(config)])
+    if key not in _known:
+        with torch.random.fork_rng():
+            _known[key] = _timed(config, members.select(range(min(len(members), 2 * config.batch_size))), accelerator)
+    return _known[key]
+
+
+def _what_takes_time(config: TrainConfig) -> dict[str, object]:
+    unimportant = {"data", "seed", "epochs", "lr", "schedule", "warmup_epochs", "precision", "seeded_noise"}
+    return config.model_dump(mode="json", exclude=unimportant)
+
+
+def _timed(config: TrainConfig, few: ImageSet, accelerator: str) -> Speed:
+    times: dict[str, list[float]] = {WHOLE: [], HALF: []}
+    steps = {
+        precision: config.method.steps(in_precision(config, precision), few, Execution(accelerator))
+        for precision in times
+    }
+    clock = time.process_time if steps[WHOLE].fabric.device.type == "cpu" else time.perf_counter
+    begun = time.monotonic()
+    for number in range(WARM_UP + ROUNDS):
+        for precision, of_precision in steps.items():
+            start = clock()
+            try:
+                of_precision.take(Progress(step=number % of_precision.per_epoch))
+            except (NoiseLostError, RuntimeError) as error:
+                if precision == WHOLE:
+                    raise
+                _log.info("bf16 cannot train this network: %s", error)
+                return Speed(times[WHOLE][-1], None)
+            times[precision].append(clock() - start)
+        if number >= 1 and time.monotonic() - begun > LONGEST_SECONDS:
+            break
+    whole, half = (statistics.median(times[precision][min(WARM_UP, number) :]) for precision in (WHOLE, HALF))
+    return Speed(whole, half)
+
+
+def advice(config: TrainConfig, members: ImageSet, seconds_left: float) -> str | None:
+    """Say what bf16 would save in a long training in 32 bits.
+
+    Args:
+        config: The training.
+        members: The images that it trains on.
+        seconds_left: How long it will take.
+
+    Returns:
+        A sentence; None if the training is short, private or in bf16 already, or if bf16 is no faster here.
+    """
+    if seconds_left < LONG_SECONDS or config.precision != WHOLE or config.method.private:
+        return None
+    try:
+        found = measured_speed(config, members)
+    except (MemoryError, RuntimeError):  # the training itself goes on, where there is no room for two more networks
+        return None
+    if found.precision == WHOLE:
+        return None
+    return (
+        f"This takes about {duration(seconds_left)} in 32 bits, and in bf16 about "
+        f"{duration(seconds_left * found.share)} here: to use it, stop and add --precision auto."
+    )
