@@ -41,8 +41,8 @@ CAVEATS = (
     "concerned: the attacks they come from were fixed before, and their number is corrected for.",
 )
 UNBOUNDED: Mapping[Chance, str] = {
-    "balanced": "Every row is in exactly half of all models, so membership was not decided by independent coins.",
-    "given": "Membership was not decided by coins: the training set and the held-out set were given.",
+    "balanced": "every row is in exactly half of all models, so membership was not decided by independent coins.",
+    "given": "membership was not decided by coins; the training set and the held-out set were given.",
 }
 
 

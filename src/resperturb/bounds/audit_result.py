@@ -183,7 +183,7 @@ class AuditResult:
         return (
             f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
             f"({low:.3f} to {high:.3f}){about}{over} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "
-            f"attacks; shown: {self.epsilon_lower.words.removesuffix('.')}{unit}."
+            f"attacks; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
         )
 
     @property

@@ -49,7 +49,7 @@ class LowerBound:
         """The bound as a person would say it."""
         how_sure = f"at delta {self.delta:g}, with {100 * self.confidence:g}% confidence"
         if self.unmet:
-            return f"no bound: {self.unmet[0]}"
+            return f"no bound on epsilon: {self.unmet[0].removesuffix('.')}"
         if self.epsilon == 0:
             return f"no epsilon above 0 {how_sure}"
         return f"epsilon at least {self.epsilon:.3g} {how_sure}"
