@@ -53,13 +53,20 @@ def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     assert "400 members, 400 non-members; delta 1e-05, 95% confidence" in text
-    assert "Recommended: clopper_pearson." in text
+    assert "Recommended: clopper_pearson, epsilon at least" in text
     assert "same population" in text
 
 
+def test_tables_are_shown_when_they_are_asked_for(files):
+    short, long = (run(*files, "--design", "coins", *more).stdout for more in ([], ["--verbose"]))
+    assert len(short.splitlines()) <= 15
+    assert "Clopper-Pearson" not in short
+    assert "Clopper-Pearson" in long
+
+
 def test_a_one_run_design_is_asked_for(files):
-    assert "Recommended: one_run." in run(*files, "--one-run").stdout
-    assert "Recommended: one_run." in run(*files, "--design", "coins").stdout
+    assert "Recommended: one_run, epsilon" in run(*files, "--one-run").stdout
+    assert "Recommended: one_run, epsilon" in run(*files, "--design", "coins").stdout
 
 
 def test_without_a_design_nothing_is_recommended_and_the_designs_are_named(files):
@@ -69,7 +76,7 @@ def test_without_a_design_nothing_is_recommended_and_the_designs_are_named(files
 
 
 def test_no_gaussian_bound_is_shown_at_delta_zero(files):
-    assert "not defined" in run(*files, "--delta", "0").stdout
+    assert "not defined" in run(*files, "--delta", "0", "--verbose").stdout
 
 
 def test_help_shows_an_example():

@@ -38,6 +38,16 @@ def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
         assert command in done.stdout
 
 
+def test_help_has_five_panels_and_a_short_line_for_every_command() -> None:
+    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout.splitlines()
+    panels = [line.split()[1] for line in lines if line.startswith("╭─")]
+    assert panels == ["Options", "Start", "Decide", "Measure", "Expert", "Paper"]
+    commands = typer.main.get_command(app).commands
+    for name, command in commands.items():
+        assert 0 < len(command.short_help or "") <= 60, name
+        assert any(line.strip("│ ").split(maxsplit=1) == [name, command.short_help] for line in lines), name
+
+
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, None)],

@@ -1,8 +1,12 @@
 """In a pipe: an estimate if it takes more than a minute, then a line per minute."""
 
-import pytest
+import re
+from io import StringIO
 
-from resperturb.cli.progress import training_progress
+import pytest
+from rich.console import Console
+
+from resperturb.cli.progress import _bar, training_progress
 from resperturb.progress import Lines
 from resperturb.training.loop import Update
 
@@ -48,6 +52,18 @@ def test_what_was_done_before_a_stop_does_not_make_it_look_fast() -> None:
         clock.now = float(step)
         lines.step(step, 1000)
     assert said[-1] == "training: 960 of 1000 steps (96%), about 40 s left"
+
+
+def test_on_a_terminal_a_bar_says_how_long_is_left() -> None:
+    console = Console(width=80, force_terminal=True, file=StringIO(), legacy_windows=False)
+    clock = Clock()
+    with console.capture() as said, _bar(console=console, get_time=clock, auto_refresh=False) as progress:
+        task = progress.add_task("training", total=100, note="")
+        for done in (25, 50):
+            clock.now = 0.84 * done
+            progress.update(task, completed=done)
+        progress.refresh()
+    assert re.search(r"50% 0:00:4\d left", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.get()))
 
 
 def test_others_than_the_first_process_are_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,32 @@ from resperturb.cli import (
 from resperturb.errors import ResperturbError
 from resperturb.heap import tune_process
 
+# What `resperturb --help` shows: the commands by panel, each in at most 60 characters.
+PANELS = {
+    "Start": {
+        "demo": "See networks trained, audited and decided about in a minute",
+        "train": "Train a network, or a head with a guarantee, on your images",
+        "audit": "Measure how much a model reveals about its training set",
+    },
+    "Decide and release": {
+        "report": "Write a page about models: decision, leakage, proof",
+        "gate": "Decide by a policy; the exit code is the decision",
+        "compare": "Print models side by side",
+        "card": "Write a model card with its privacy section",
+        "evidence": "Answer the clauses of a public text from an audit",
+        "verify": "Check that the files of a run or an audit are unchanged",
+    },
+    "Measure": {
+        "frontier": "Find the defence that costs least for the leak you accept",
+        "evaluate": "Measure a run's accuracy, its noise averaged or off",
+        "audit-scores": "Bound epsilon from below by the scores of your own attack",
+    },
+    "Expert": {
+        "budget": "Say which epsilon can be proven, or the noise that it needs",
+        "attack": "Attack a run by the attack of the paper",
+    },
+}
+
 
 class _Commands(TyperGroup):
     """The commands of this package, and those that other installed packages add.
@@ -41,13 +67,20 @@ class _Commands(TyperGroup):
         added = typer.Typer()
         for entry in entry_points(group="resperturb.commands"):
             entry.load()(added)
-        self.commands.update(typer.main.get_group(added).commands)
+        others = {**self.commands, **typer.main.get_group(added).commands}
+        for panel, names in PANELS.items():
+            for name, line in names.items():
+                if (command := others.get(name)) is not None:
+                    command.short_help = line
+                    command.rich_help_panel = panel  # type: ignore[attr-defined]
+        first = {name: others.pop(name) for names in PANELS.values() for name in names if name in others}
+        self.commands = first | others
 
 
 app = typer.Typer(
     name="resperturb",
     cls=_Commands,
-    help="Train residual networks that leak less, attack them hard, and state honestly what may be claimed.",
+    help="Measure how much a classifier reveals about its training set, reduce it, and decide about a release.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -72,7 +105,6 @@ def _root(
     pass
 
 
-# In the order of `resperturb --help`.
 for _command in (
     demo,
     train,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit, shown_rate
+from resperturb.cli.output import JsonOption, VerboseOption, emit, shown_rate
 
 if TYPE_CHECKING:
     from resperturb.bounds.summary import ScoreAudit
@@ -32,6 +32,7 @@ def audit_scores(
         ),
     ] = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="The same as --design coins.")] = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an attack by its scores, and bound epsilon from below.
@@ -50,43 +51,49 @@ def audit_scores(
         confidence=confidence,
         design="coins" if one_run else design,
     )
-    emit(found.to_dict(), as_json, lambda console: _show(found, console))
+    emit(found.to_dict(), as_json, lambda console: _show(found, console, verbose))
 
 
-def _show(found: "ScoreAudit", console: Any) -> None:
+def _show(found: "ScoreAudit", console: Any, verbose: bool) -> None:
+    metrics, sure = found.metrics, f"{100 * found.confidence:.6g}%"
+    low, high = metrics.auc_interval
+    console.print(
+        f"{metrics.members} members, {metrics.nonmembers} non-members; delta {found.delta:g}, {sure} confidence\n"
+        f"AUC {metrics.auc:.4f} ({low:.4f} to {high:.4f}), balanced accuracy {metrics.balanced_accuracy:.4f}, "
+        f"TPR at 1% FPR {shown_rate(metrics, 0.01)}"
+    )
+    if verbose:
+        _show_tables(found, console)
+    for unmet in dict.fromkeys(line for bound in found.bounds.values() if bound for line in bound.unmet):
+        console.print(f"Not met: {unmet}")
+    if not found.delta:
+        console.print("Not defined: at delta 0 no Gaussian mechanism has an epsilon.")
+    recommended = found.bounds[found.recommended] if found.recommended else None
+    epsilon = f", epsilon at least [bold]{recommended.epsilon:.4f}[/]" if recommended else ""
+    console.print(f"Recommended: {found.recommended or 'no bound'}{epsilon}. {found.why}")
+    for line in (*(recommended.assumptions if recommended else ()), *(found.caveats if verbose else ())):
+        console.print(f"- {line}")
+    if not verbose:
+        console.print("The rates, the other bounds and their caveats: --verbose.")
+
+
+def _show_tables(found: "ScoreAudit", console: Any) -> None:
     from rich.table import Table
 
     from resperturb.bounds.registry import BOUNDS
 
-    metrics, sure = found.metrics, f"{100 * found.confidence:.6g}%"
-    console.print(
-        f"{metrics.members} members, {metrics.nonmembers} non-members; delta {found.delta:g}, {sure} confidence"
-    )
-    low, high = metrics.auc_interval
-    console.print(
-        f"AUC {metrics.auc:.4f} ({low:.4f} to {high:.4f}), balanced accuracy {metrics.balanced_accuracy:.4f}\n"
-    )
-
+    metrics = found.metrics
     rates = Table("false positive rate", "true positive rate", "Clopper-Pearson", box=None)
     for at in metrics.tpr_at_fpr:
         ends = f"{at.interval.low:.4f} to {at.interval.high:.4f}"
         rates.add_row(f"{at.fpr:.1%}", shown_rate(metrics, at.fpr), ends)
-    console.print(rates)
-    console.print()
-
     bounds = Table("bound", "epsilon at least", "assumes", "", box=None)
     for name, bound in found.bounds.items():
         value = "not defined" if bound is None else f"{bound.epsilon:.4f}"
         assumes = "a fair coin for each canary" if BOUNDS[name].design == "coins" else "independent scores"
         remark = "not met" if bound and bound.unmet else "recommended" if name == found.recommended else ""
         bounds.add_row(name, value, assumes, remark)
-    console.print(bounds)
-    for unmet in dict.fromkeys(line for bound in found.bounds.values() if bound for line in bound.unmet):
-        console.print(f"Not met: {unmet}")
-    if not found.delta:
-        console.print("Not defined: at delta 0 no Gaussian mechanism has an epsilon.")
-
-    recommended = found.bounds[found.recommended] if found.recommended else None
-    console.print(f"\nRecommended: {found.recommended or 'no bound'}. {found.why}")
-    for line in (*(recommended.assumptions if recommended else ()), *found.caveats):
-        console.print(f"- {line}")
+    for table in (rates, bounds):
+        console.print()
+        console.print(table)
+    console.print()

@@ -19,6 +19,8 @@ LARGEST_SEED = 2**62
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the tables too.")]
+
 
 def emit(payload: Mapping[str, Any], as_json: bool, show: Callable[[Any], None]) -> None:
     """Print ``payload`` as JSON, or let ``show`` draw it on a rich console."""

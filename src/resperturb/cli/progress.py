@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resperturb.progress import Lines
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from resperturb.training.checkpoint import EpochMetrics
     from resperturb.training.loop import Update
 
@@ -29,19 +31,7 @@ def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Upd
 
         yield tell
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _bar() as progress:
         task = progress.add_task(title, total=None, note="")
 
         def show(update: "Update") -> None:
@@ -69,10 +59,28 @@ def stage_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
         yield tell
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    with _bar() as progress:
+        task = progress.add_task(title, total=None, note="")
+        yield lambda what, done, count: progress.update(
+            task, description=what, completed=done, total=count, note=f"{done} of {count}"
+        )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda what, done, count: progress.update(task, description=what, completed=done, total=count)
+
+def _bar(**options: Any) -> "Progress":
+    """Make a bar that goes when it is done: ``training ━━━━ 100% 0:00:42 left``.
+
+    Args:
+        options: Those of a bar of rich.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, **{"console": Console(stderr=True), "transient": True, **options})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, VerboseOption, emit, escaped
 
 if TYPE_CHECKING:
     from resperturb.report.verify import IntegrityCheck
@@ -21,7 +21,7 @@ if anything is wrong. To sign a run, see docs/how-to/release.md.
 Example: `resperturb verify runs/noisy --with-data`
 """
 
-COLOURS = {"ok": "green", "failed": "bold red", "not checked": "yellow"}
+COLOURS = {"ok": "blue", "failed": "bold red", "not checked": "yellow"}
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
 def verify(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run or of an audit.")],
     with_data: Annotated[bool, typer.Option("--with-data", help="Compare the images of a run too.")] = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check and print."""
@@ -47,7 +48,7 @@ def verify(
         checks = verify_run(open_run(folder), with_data=with_data)
     whole = all(check.outcome != "failed" for check in checks)
     payload = {"folder": str(folder), "whole": whole, "checks": [asdict(check) for check in checks]}
-    emit(payload, as_json, _shown(checks))
+    emit(payload, as_json, lambda console: _show(console, folder, checks, verbose))
     if not whole:
         raise typer.Exit(1)
 
@@ -65,18 +66,15 @@ def _in_short(checks: "list[IntegrityCheck]") -> Iterator["IntegrityCheck"]:
         yield replace(first, what=f"{folder}/ ({1 + len(others)} files)") if others else first
 
 
-def _shown(checks: "list[IntegrityCheck]") -> Any:
-    def show(console: Any) -> None:
-        from rich.table import Table
+def _show(console: Any, folder: Path, checks: "list[IntegrityCheck]", verbose: bool) -> None:
+    from rich.table import Table
 
-        from resperturb.cli.output import escaped
-
-        table = Table()
-        for heading in ("checked", "outcome", "found"):
-            table.add_column(heading)
-        for check in _in_short(checks):
-            colour = COLOURS[check.outcome]
-            table.add_row(escaped(check.what), f"[{colour}]{check.outcome}[/]", escaped(check.detail))
-        console.print(table)
-
-    return show
+    failed = sum(check.outcome == "failed" for check in checks)
+    passed = sum(check.outcome == "ok" for check in checks)
+    word = f"[bold red]✗ {failed} of {len(checks)} checks failed[/]" if failed else "[bold blue]✓ unchanged[/]"
+    console.print(f"{escaped(folder)}: {word}; {passed} passed, {len(checks) - passed - failed} not made.")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for check in _in_short(checks):
+        if verbose or check.outcome != "ok":
+            table.add_row(f"[{COLOURS[check.outcome]}]{check.outcome}[/]", escaped(check.what), escaped(check.detail))
+    console.print(table)

@@ -27,7 +27,12 @@ The models are kept next to the run and used again; the result is written to poi
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("audit-poison", help=HELP)(audit_poison)
+    app.command(
+        "audit-poison",
+        help=HELP,
+        short_help="Bound epsilon by poisoning a recipe many times",
+        rich_help_panel="Paper",
+    )(audit_poison)
 
 
 def audit_poison(

@@ -20,7 +20,9 @@ Example: `resperturb check runs/private --radius 30 --bound 30`
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("check", help=HELP)(check)
+    app.command(
+        "check", help=HELP, short_help="Measure what Theorem 1 assumes on a trained run", rich_help_panel="Paper"
+    )(check)
 
 
 def check(

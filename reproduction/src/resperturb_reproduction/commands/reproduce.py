@@ -56,7 +56,8 @@ app = typer.Typer(
 
 def register(parent: typer.Typer) -> None:
     """Add the group of commands."""
-    parent.add_typer(app, name="reproduce")
+    line = "Reproduce the paper's tables and figures by name"
+    parent.add_typer(app, name="reproduce", short_help=line, rich_help_panel="Paper")
 
 
 @app.command("list")

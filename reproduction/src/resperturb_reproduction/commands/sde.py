@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("sde")(sde)
+    app.command("sde", short_help="Push an image through the ODE and the SDE, and back", rich_help_panel="Paper")(sde)
 
 
 def sde(
