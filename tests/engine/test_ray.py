@@ -204,8 +204,8 @@ def test_ctrl_c_ends_a_cluster_that_was_started_for_the_trainings(tmp_path: Path
     started = set()
     try:
         wait_for(lambda: list(environment.glob("resperturb-*/*/metrics.jsonl")))
+        wait_for(lambda: any("work_elsewhere" in title(pid) for pid in descendants(driver.pid)))
         started = descendants(driver.pid)
-        assert any("work_elsewhere" in title(pid) for pid in started)
         assert listening(started) <= {"127.0.0.1"}
         os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
         assert driver.wait(120) != 0
