@@ -1,6 +1,6 @@
 """What fanning trainings out wins and costs, as ratios of one run.
 
-    python benchmarks/fanout.py --save docs/results/fanout.json --page docs/how-to/several-devices.md
+    python benchmarks/fanout.py --save docs/results/fanout.json
 
 takes under ten minutes on two quiet cores. Whatever is measured runs in a process of its own.
 
@@ -25,8 +25,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from projection import measured_table, write_page
-
 TARGETS = {"throughput_two_over_one": 1.3, "overhead_share_local": 0.05, "overhead_share_ray": 0.05}
 SHADOWS = 8
 EPOCHS = 24
@@ -40,7 +38,6 @@ WORKERS = 2
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", type=Path, help="write the result here as JSON")
-    parser.add_argument("--page", type=Path, help="write the tables into this page")
     parser.add_argument("--rounds", type=int, default=2, help="turns of the throughput")
     parser.add_argument("--quick", action="store_true", help="see whether it runs; not to be quoted")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
@@ -52,9 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = measure(1 if chosen.quick else chosen.rounds, chosen.quick)
     if chosen.save is not None:
         chosen.save.write_text(json.dumps(result, indent=2) + "\n")
-    if chosen.page is not None:
-        write_page(chosen.page, result)
-    print(measured_table(result))
+    print(json.dumps(result["ratios"], indent=2))
 
 
 def measure(rounds: int, quick: bool) -> dict[str, Any]:
@@ -77,7 +72,6 @@ def measure(rounds: int, quick: bool) -> dict[str, Any]:
             "ratio_of_each_turn": per_turn,
             "one_worker_of_two_threads_seconds": [turn["one_worker"]["seconds"] for turn in turns],
             "two_workers_of_one_thread_seconds": [turn["two_workers"]["seconds"] for turn in turns],
-            # The formula of the page, applied to this very benchmark: what one training takes, times their number.
             "training_seconds": statistics.median(turn["two_workers"]["training_seconds"] for turn in turns),
         },
         "overhead": {
