@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from resperturb.errors import UsageError
 
 EXTRAS = {
-    "train": ("opacus", "dp_accounting", "datasets", "pyarrow", "lightning_fabric", "PIL"),
+    "train": ("opacus", "dp_accounting", "datasets", "pyarrow", "PIL"),
     "dicom": ("pydicom",),
     "ray": ("ray",),
 }

@@ -1,7 +1,7 @@
 """One training in several processes: who takes which share, what they agree on, and how they end together.
 
 ``torchrun`` starts the processes and tells each its rank through the environment; :func:`launch` does the same for
-this machine alone. Fabric joins them and averages their gradients. Everything else that they must agree on (an error,
+this machine alone. Torch averages their gradients. Everything else that they must agree on (an error,
 a request to stop, what the checkpoint says) goes through a second group, on the CPU, of the few calls of
 :class:`World`, so that it is the same code on every kind of device.
 """
@@ -135,7 +135,7 @@ class Execution:
     """How a training is carried out, besides what its configuration says.
 
     Args:
-        accelerator: As Fabric names it.
+        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         world: The processes that train together.
         secret: What the noise of training comes from; None for a new one of the operating system.
     """
@@ -223,32 +223,6 @@ def _join(accelerator: str) -> World:
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
     return World(rank, size, group=group)
-
-
-def fabric_of(execution: Execution, precision: str) -> Any:
-    """Give what moves a model to its device and averages its gradients over the processes, in the given precision."""
-    from lightning_fabric import Fabric
-
-    if execution.world.size > 1:
-        return _joint_fabric(execution.accelerator, precision)
-    return Fabric(accelerator=execution.accelerator, devices=1, precision=precision)
-
-
-@lru_cache(maxsize=1)
-def _joint_fabric(accelerator: str, precision: str) -> Any:
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies import DDPStrategy
-
-    size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    fabric = Fabric(
-        accelerator=_device_kind(accelerator, local_size),
-        devices=local_size,
-        num_nodes=size // local_size,
-        strategy=DDPStrategy(timeout=LONGEST_WAIT),
-        precision=precision,
-    )
-    fabric.launch()
-    return fabric
 
 
 def _device_kind(accelerator: str, processes: int) -> str:

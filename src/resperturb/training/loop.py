@@ -76,7 +76,7 @@ def train(
         out: The folder of the run; None for one under ``runs`` that is named by the hash of the configuration.
         runs: The folder of runs.
         draws: Noise draws that the final accuracies are averaged over.
-        accelerator: As Fabric names it.
+        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         on_update: Called after every step, in the first process.
 
     Returns:

@@ -61,7 +61,7 @@ def settle_precision(config: TrainConfig, members: ImageSet, out: Path | None, r
         members: The images that it trains on.
         out: The folder of the run; None for one under ``runs``.
         runs: The folder of runs.
-        accelerator: As Fabric names it.
+        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
 
     Returns:
         ``bf16-mixed`` where it is faster and the method proves nothing about the weights, or else ``32-true``.
@@ -92,7 +92,7 @@ def measured_speed(config: TrainConfig, members: ImageSet, accelerator: str = "a
     Args:
         config: The training.
         members: The images that it trains on.
-        accelerator: As Fabric names it.
+        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
 
     Returns:
         The median times.
@@ -115,7 +115,7 @@ def _timed(config: TrainConfig, few: ImageSet, accelerator: str) -> Speed:
         precision: config.method.steps(in_precision(config, precision), few, Execution(accelerator))
         for precision in times
     }
-    clock = time.process_time if steps[WHOLE].fabric.device.type == "cpu" else time.perf_counter
+    clock = time.process_time if steps[WHOLE].hardware.device.type == "cpu" else time.perf_counter
     begun = time.monotonic()
     for number in range(WARM_UP + ROUNDS):
         for precision, of_precision in steps.items():

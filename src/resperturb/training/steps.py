@@ -15,7 +15,8 @@ from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
 from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ON_ITS_OWN, Execution, fabric_of
+from resperturb.training.distributed import ON_ITS_OWN, Execution
+from resperturb.training.hardware import hardware
 from resperturb.training.network import build_noisy
 from resperturb.training.predict import normalize
 
@@ -50,12 +51,12 @@ class Steps:
         if isinstance(self._images, Tensor):
             self._images = self._images.contiguous(memory_format=self.memory_format)
         self.per_epoch = steps_per_epoch(config, members)
-        self.fabric = fabric_of(execution, config.precision)
+        self.hardware = hardware(execution.accelerator, config.precision, world)
         torch.manual_seed(config.seed)
         model, self.notes = build_noisy(config, members)
         self.model: nn.Module = model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         if world.size > 1:
-            self.model = share_statistics(self.model, self.fabric.device)
+            self.model = share_statistics(self.model, self.hardware.device)
         self.optimizer = _optimizer(config, self.model)
         self._weights = class_weights(config, members)
         self._set_up()
@@ -64,7 +65,7 @@ class Steps:
 
     def _set_up(self) -> None:
         """Move the model to its device; among several processes, let their gradients be averaged."""
-        self.module, self._fabric_optimizer = self.fabric.setup(self.model, self.optimizer)
+        self.module = self.hardware.take(self.model, self.world)
 
     def take(self, progress: Progress) -> StepOutcome:
         """Take the next step and say how it went."""
@@ -73,18 +74,21 @@ class Steps:
             set_random_state(derive_key(b"step", self.origin, progress.epoch, progress.step, *self.world.mark))
         indices = self._shuffled(progress)
         images, labels = self._batch(indices, self._augmentation(progress))
-        logits = self.module(images)
+        logits = self._logits(images)
         chosen = self.config.loss
         if chosen is None:
             loss = self._loss(logits, labels, len(indices))
         else:
             loss = chosen.of_batch(logits, labels, progress.epoch)
-        self._fabric_optimizer.zero_grad()
-        self.fabric.backward(loss)
-        self._fabric_optimizer.step()
+        self.hardware.step(loss, self.optimizer)
         progress.step += 1
         loss_sum = float(loss.detach()) * len(indices) / self.world.size
         return StepOutcome(loss_sum, correct(logits, labels), len(labels))
+
+    def _logits(self, images: Tensor) -> Tensor:
+        with self.hardware.autocast():
+            logits: Tensor = self.module(images)
+        return logits.float()
 
     def _loss(self, logits: Tensor, labels: Tensor, batch: int) -> Tensor:
         """Give the loss whose gradient, averaged over the processes, is that of the mean over the whole ``batch``."""
@@ -127,8 +131,8 @@ class Steps:
         if self.config.augment != "none":
             augment = crop_and_flip if self.config.augment == "crop" else resized_crop_and_flip
             images = augment(images, augmentation, share, whole)
-        images = images.to(self.fabric.device, memory_format=self.memory_format)
-        labels = self.members.labels[indices].to(self.fabric.device)
+        images = images.to(self.hardware.device, memory_format=self.memory_format)
+        labels = self.members.labels[indices].to(self.hardware.device)
         return normalize(images, self.config.mean, self.config.std), labels
 
 

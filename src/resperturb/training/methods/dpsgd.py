@@ -199,7 +199,7 @@ class DpsgdSteps(Steps):
 
     def _set_up(self) -> None:
         # No averaging of gradients on the way: those of single records must stay apart until they are clipped.
-        self.module = self.fabric.to_device(self.model)
+        self.module = self.model.to(self.hardware.device)
         self.world.spread(self.model)
 
     def sample(self, progress: Progress) -> Tensor:
@@ -239,10 +239,9 @@ class DpsgdSteps(Steps):
             for parameter in self._dp_optimizer.params:
                 parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
             return StepOutcome(0.0, 0, 0)
-        with self.fabric.autocast():
-            logits = self.module(images).float()
+        logits = self._logits(images)
         loss = self._loss_sum(logits, labels)
-        self.fabric.backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
         return StepOutcome(float(loss.detach()), correct(logits, labels), len(labels))
 
 
