@@ -44,6 +44,63 @@ def summary_of(folder: Path, **options) -> LoadSummary:
     return train.summary
 
 
+# Patients in names, and the class that is looked for
+
+
+def cells(folder: Path) -> Path:
+    names = [
+        f"{kind}/C{10 * of + patient}P1thin_cell_{i}.png"
+        for of, kind in enumerate(("ill", "well"))
+        for patient in range(5)
+        for i in range(4)
+    ]
+    return image_folder(folder, {name: deep(255).astype(np.uint8) for name in names})
+
+
+def test_a_pattern_finds_the_patient_in_the_names_of_files(tmp_path):
+    train, test = load_pair(str(cells(tmp_path)), group_pattern=r"^C\d+")
+    assert {*train.groups, *test.groups} == {f"C{number}" for number in (*range(5), *range(10, 15))}
+    assert not {*train.groups} & {*test.groups}
+
+
+def test_a_pattern_reduces_a_group_column(tmp_path):
+    folder = image_folder(
+        tmp_path, {f"{kind}/{kind}7-{i}/1.png": deep(255) for kind in ("ill", "well") for i in range(4)}
+    )
+    train, test = load_pair(str(folder), group_column="folder", group_pattern=r"-\d")
+    assert {*train.groups, *test.groups} == {"-0", "-1", "-2", "-3"}
+
+
+@pytest.mark.parametrize(("pattern", "said"), [("X[0-9]", "matches nothing in"), ("(", "no regular expression")])
+def test_a_pattern_that_does_not_fit_is_refused(tmp_path, pattern, said):
+    with pytest.raises(UsageError, match=said):
+        load_pair(str(cells(tmp_path)), group_pattern=pattern)
+
+
+def test_a_pattern_needs_names_of_files_or_a_column():
+    with pytest.raises(UsageError, match="--group-column"):
+        load_pair("fashion-sample", group_pattern="C")
+
+
+def test_the_positive_class_is_the_second(tmp_path):
+    folder = image_folder(
+        tmp_path,
+        {
+            f"{kind}/{i}.png": np.full((8, 8), 200 * (kind == "ill"), np.uint8)
+            for kind in ("ill", "well")
+            for i in range(5)
+        },
+    )
+    for positive in ("ill", "well"):
+        train, _ = load_pair(str(folder), positive=positive)
+        assert train.classes[1] == positive
+        assert int(train.images[train.labels == 1].max()) == (200 if positive == "ill" else 0)
+    with pytest.raises(UsageError, match="one of two classes"):
+        load_pair(str(folder), positive="sick")
+    with pytest.raises(UsageError, match="one of two classes"):
+        load_pair("fashion-sample", positive="Bag")
+
+
 # Bits
 
 

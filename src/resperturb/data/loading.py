@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from multiprocessing import parent_process
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -32,6 +33,8 @@ class LoadOptions(TypedDict, total=False):
     image_column: str | None
     label_column: str | None
     group_column: str | None
+    group_pattern: str | None
+    positive: str | None
     image_size: int | None
     bits: int | None
     limit: int | None
@@ -68,6 +71,8 @@ def load_pair(
     image_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    group_pattern: str | None = None,
+    positive: str | None = None,
     image_size: int | None = None,
     bits: int | None = None,
     limit: int | None = None,
@@ -87,6 +92,9 @@ def load_pair(
         label_column: The column of the labels; guessed.
         group_column: Says who an image belongs to (a patient): nobody is in both parts. In an image folder, a column
             of its ``metadata.csv``, ``folder``, or an entry of the DICOM headers.
+        group_pattern: A regular expression: what it matches in the group column, or in the names of the files of an
+            image folder, is the group.
+        positive: Of two classes the name of the positive one, which becomes the second.
         image_size: Resize the short side to so many pixels and take the square in the centre.
         bits: How many bits the values of 16-bit images have (12 for most X-ray and CT images), if the files do not
             say; all 16 unless given.
@@ -109,7 +117,7 @@ def load_pair(
     _check_whole("number of bits", bits, 16)
     _check_whole("limit", limit, None)
     place = chosen_data_in(data_in)
-    train, test = read_records(str(spec), Columns(image_column, label_column, group_column))
+    train, test = read_records(str(spec), Columns(image_column, label_column, group_column, _pattern(group_pattern)))
     skipped, noted = dict(train.skipped), dict(train.noted)
     if len(set(train.labels)) < 2:
         raise UsageError(
@@ -126,7 +134,7 @@ def load_pair(
     _refuse_shared_groups(train, test)
     if train.names is not None and test.names is not None and train.names != test.names:
         raise UsageError(f"{train.origin} and {test.origin} declare different class names: use the same in both.")
-    numbers, classes = _classes(train)
+    numbers, classes = _classes(train, positive)
     _refuse_unknown_labels(test, set(train.labels))
     whole_size = len(train) + len(test)
     train, test = _limited(train, limit), _limited(test, limit)
@@ -167,6 +175,7 @@ def load_column(
     image_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    group_pattern: str | None = None,
     limit: int | None = None,
 ) -> np.ndarray[Any, Any]:
     """Load another column of the training images, in the order of :func:`load_pair` with the same options.
@@ -177,6 +186,7 @@ def load_column(
         image_column: The column of the images.
         label_column: The column of the labels.
         group_column: The column of the groups, which decides what is held out.
+        group_pattern: What of it is the group.
         limit: That of the images.
 
     Returns:
@@ -185,7 +195,7 @@ def load_column(
     Raises:
         UsageError: There is no such column.
     """
-    train, test = read_records(str(spec), Columns(image_column, label_column, group_column))
+    train, test = read_records(str(spec), Columns(image_column, label_column, group_column, _pattern(group_pattern)))
     other, _ = read_records(str(spec), Columns(image_column, label_column, column))
     if test is None:
         kept, _ = _held_out(train)
@@ -200,6 +210,13 @@ def _held_out(train: Records) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
     numbers = {label: number for number, label in enumerate(sorted(set(train.labels), key=repr))}
     codes = [numbers[label] for label in train.labels]
     return held_out(codes, TEST_FRACTION, _FIXED_SEED, train.groups)
+
+
+def _pattern(text: str | None) -> str | None:
+    try:
+        return text if text is None else re.compile(text).pattern
+    except re.error as error:
+        raise UsageError(f"--group-pattern {text!r} is no regular expression: {error}.") from None
 
 
 def _check_whole(name: str, value: object, most: int | None) -> None:
@@ -220,8 +237,20 @@ def _advice(tally: Tally) -> tuple[str, ...]:
     )
 
 
-def _classes(train: Records) -> tuple[dict[Label, int], tuple[str, ...]]:
-    """Number the classes: as the source declares them, or else in sorted order."""
+def _classes(train: Records, positive: str | None) -> tuple[dict[Label, int], tuple[str, ...]]:
+    """Number the classes: as the source declares them, or else in sorted order; the positive one of two is last."""
+    numbers, names = _numbered(train)
+    if positive is None or (len(names) == 2 and names[1] == positive):
+        return numbers, names
+    if len(names) != 2 or names[0] != positive:
+        raise UsageError(
+            f"--positive names one of two classes, and {train.origin} has {', '.join(map(repr, names[:12]))}; not "
+            f"{positive!r}."
+        )
+    return {label: 1 - number for label, number in numbers.items()}, names[::-1]
+
+
+def _numbered(train: Records) -> tuple[dict[Label, int], tuple[str, ...]]:
     distinct = set(train.labels)
     if train.names is not None and all(isinstance(label, int) for label in distinct):
         numbers: dict[Label, int] = {number: number for number in range(len(train.names))}

@@ -20,6 +20,8 @@ Label: TypeAlias = int | str
 class Columns:
     """Which columns hold the images, the labels and the groups; None: guess (no groups).
 
+    ``pattern`` is a regular expression: what it matches in the group column is the group.
+
     >>> Columns(label="diagnosis").image is None
     True
     """
@@ -27,6 +29,7 @@ class Columns:
     image: str | None = None
     label: str | None = None
     group: str | None = None
+    pattern: str | None = None
 
     def described(self) -> list[str]:
         """Return the columns that are small: labels and groups."""

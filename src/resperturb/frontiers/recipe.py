@@ -260,6 +260,7 @@ def _subgroups(data: DataConfig, column: str, candidates: Candidates, canaries: 
         image_column=data.image_column,
         label_column=data.label_column,
         group_column=data.group_column,
+        group_pattern=data.group_pattern,
         limit=data.limit,
     )
     return subgroups_of(np.append(values, [None] * canaries), candidates, len(values) + canaries)

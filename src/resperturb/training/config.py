@@ -189,6 +189,10 @@ class DataConfig(_Frozen):
     image_column: str | None = Field(default=None, description="Column of the images; guessed.")
     label_column: str | None = Field(default=None, description="Column of the labels; guessed.")
     group_column: str | None = Field(default=None, description="Column whose values stay together: patient.")
+    group_pattern: str | None = Field(
+        default=None, description=r"Group: match in that column or a file's name: ^C\d+"
+    )
+    positive: str | None = Field(default=None, description="Of two classes the positive one.")
     image_size: Positive | None = Field(default=None, description="Resize the short side to N pixels; crop.")
     bits: Annotated[int, Field(ge=1, le=16)] | None = Field(
         default=None, description="Bits of 16-bit values, if files do not say; 16."
@@ -417,7 +421,7 @@ class TrainConfig(_Frozen):
 
 
 # Fields that digests did not have at first, and two that they have under other names.
-_ADDED = frozenset({"bits", "rows", "canaries_for"}) | {
+_ADDED = frozenset({"bits", "rows", "canaries_for", "group_pattern", "positive"}) | {
     *(
         "model_args",
         "weights",

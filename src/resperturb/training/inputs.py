@@ -225,6 +225,8 @@ def _load_pair(data: DataConfig, data_in: DataIn) -> tuple[ImageSet, ImageSet]:
         image_column=data.image_column,
         label_column=data.label_column,
         group_column=data.group_column,
+        group_pattern=data.group_pattern,
+        positive=data.positive,
         image_size=data.image_size,
         bits=data.bits,
         limit=data.limit,

@@ -140,7 +140,7 @@ def _facts(run: Run) -> list[Fact]:
         Fact("tested on", f"{result.test_records} images"),
         Fact("images", f"{width} × {height}, {'grey' if result.channels == 1 else 'colour'}"),
         Fact("classes", f"{len(classes)}: {', '.join(classes[:12])}{', …' if len(classes) > 12 else ''}"),
-        Fact("kept together", data.group_column or ""),
+        Fact("kept together", data.group_column or data.group_pattern or ""),
         Fact("canaries", _listed(f"{count} {kind.replace('_', '-')}" for kind, count in canaries.items() if count)),
         Fact("network", f"{config.network.public}{_layers(config)}"),
         Fact("network arguments", _listed(f"{k} {without_place(str(v))}" for k, v in config.model_args.items())),

@@ -15,9 +15,11 @@ A package offers the module that does so under the entry point group ``respertur
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
+
+import numpy as np
 
 from resperturb.data.paths import exists, expanded, one_line, printable
 from resperturb.data.records import Columns, Records
@@ -99,7 +101,8 @@ def read_records(spec: str, columns: Columns) -> Parts:
     try:
         for source in sorted(sources, key=lambda kind: kind.__module__.startswith(f"{__name__}.")):
             if source().accepts(place):
-                return source().read(place)
+                train, test = source().read(place)
+                return _matched(train, columns.pattern), None if test is None else _matched(test, columns.pattern)
     except OSError as error:  # a folder that may be listed and not entered, for instance
         file = f" ({printable(error.filename)})" if error.filename else ""
         raise UsageError(f"{place.spec!r} cannot be read: {one_line(error)}{file}.") from None
@@ -114,6 +117,24 @@ def read_records(spec: str, columns: Columns) -> Parts:
     )
 
 
+def _matched(records: Records, pattern: str | None) -> Records:
+    """Reduce each group to what a pattern matches in it."""
+    if pattern is None:
+        return records
+    if records.groups is None:
+        raise UsageError(
+            f"--group-pattern {pattern!r} matches names of files in an image folder; {records.origin} is none, so "
+            "name the column to match too: --group-column."
+        )
+    found = []
+    for group, where in zip(records.groups.tolist(), records.where, strict=True):
+        match = re.search(pattern, group)
+        if match is None or not match[0]:
+            raise UsageError(f"--group-pattern {pattern!r} matches nothing in {group!r} ({where}); correct it.")
+        found.append(match[0])
+    return replace(records, groups=np.array(found, dtype=str))
+
+
 def find_place(spec: str, columns: Columns) -> Place:
     """Look for ``spec`` in the folder that RESPERTURB_DATA names, then as a path."""
     if not spec.strip():
@@ -121,7 +142,12 @@ def find_place(spec: str, columns: Columns) -> Place:
     if spec == SAMPLE:
         return Place(spec, None, columns)
     usual = SHORT_FORMS[spec].columns if spec in SHORT_FORMS else Columns()
-    known = Columns(columns.image or usual.image, columns.label or usual.label, columns.group or usual.group)
+    known = replace(
+        columns,
+        image=columns.image or usual.image,
+        label=columns.label or usual.label,
+        group=columns.group or usual.group,
+    )
     root = os.environ.get(DATA_VARIABLE)
     if root and is_hub_name(spec) and exists(local := expanded(root) / spec):
         return Place(spec, local, known)

@@ -21,8 +21,8 @@ from resperturb.errors import UsageError
 SUFFIXES = (".png", ".jpg", ".jpeg", ".jp2", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
 DICOM_SUFFIXES = (".dcm", ".dicom")
 METADATA = "metadata.csv"
-# As a group column: the folder below that of the class.
-FOLDER = "folder"
+# As a group column: the folder below that of the class, and the name of the file.
+FOLDER, FILE = "folder", "file"
 
 
 @data_sources.register("folder")
@@ -44,10 +44,11 @@ class ImageFolder:
                 f"{printable(folder)} is an image folder, which has no columns: its labels are the names of the "
                 "class folders."
             )
+        group = columns.group or (FILE if columns.pattern else None)
         if not is_split(folder):
-            return read_folder(folder, columns.group), None
+            return read_folder(folder, group), None
         test = next((folder / name for name in TEST_NAMES if (folder / name).is_dir()), None)
-        return read_folder(folder / "train", columns.group), read_folder(test, columns.group) if test else None
+        return read_folder(folder / "train", group), read_folder(test, group) if test else None
 
 
 def is_split(folder: Path) -> bool:
@@ -67,8 +68,9 @@ def read_folder(folder: Path, group_column: str | None = None) -> Records:
     """Read ``<class>/**/<image>``; the class names are the names of the folders, sorted.
 
     Groups come from a ``metadata.csv`` in the folder, with a column ``file_name`` (``<class>/.../<image>``) and the
-    group column. Without one, ``folder`` means the folder below that of the class (one of the same name below another
-    class is the same group), and any other name an entry of the header of DICOM files, such as ``PatientID``.
+    group column; ``file`` means the name of the file. Without a metadata file, ``folder`` means the folder below
+    that of the class (one of the same name below another class is the same group), and any other name an entry of
+    the header of DICOM files, such as ``PatientID``.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -179,6 +181,8 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _groups(folder: Path, files: list[Path], column: str) -> list[str | None]:
+    if column == FILE:
+        return [file.name for file in files]
     metadata = folder / METADATA
     keys = [file.relative_to(folder) for file in files]
     if metadata.exists():
