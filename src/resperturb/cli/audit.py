@@ -318,7 +318,8 @@ def _show_bounds(console: Any, found: "AuditResult") -> None:
     tested = found.tested_guarantee
     if tested.neighbours != found.guarantee.neighbours:
         console.print(Text(f"As this audit can test it ({tested.neighbours}): {tested.sentence}"))
-    console.print(Text(f"Shown: {_bound_words(found)}, as {found.epsilon_lower.correction}."))
+    how = "" if found.epsilon_lower.unmet else f", as {found.epsilon_lower.correction}"
+    console.print(Text(f"Shown: {_bound_words(found)}{how}."))
     if found.verdict != "nothing proven":
         console.print(Text(found.verdict_sentence, style=colours.get(found.verdict, "bold yellow")))
 
