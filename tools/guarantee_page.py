@@ -1,6 +1,6 @@
-"""The tables and the picture of docs/guarantee.md, from what benchmarks/guarantee.py measured.
+"""The tables and the picture of docs/guarantee.md and docs/dp-sgd.md, from what benchmarks/guarantee.py measured.
 
-python -m tools.guarantee_page docs/results/guarantee.json docs/guarantee.md docs/images/guarantee
+python -m tools.guarantee_page docs/results/guarantee.json docs docs/images/guarantee
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, mean, stdev
 from typing import Any
 
 EPSILONS = ("1.0", "3.0", "8.0", "inf")
@@ -36,11 +36,14 @@ LARGEST_LOSS = 0.03
 Found = dict[str, Any]
 
 
-def main(results: Path, page: Path, picture: Path | None = None) -> None:
+PAGES = ("guarantee.md", "dp-sgd.md")
+
+
+def main(results: Path, docs: Path, picture: Path) -> None:
     found = read(results)
-    page.write_text(filled(page.read_text(), found))
-    if picture is not None:
-        draw(found, picture)
+    for page in PAGES:
+        (docs / page).write_text(filled((docs / page).read_text(), found))
+    draw(found, picture)
 
 
 def read(results: Path) -> Found:
@@ -54,8 +57,7 @@ def filled(text: str, found: Found) -> str:
     """Replace what stands between the marks of each table."""
     for name, table in TABLES.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text, count = re.subn(pattern, lambda m, t=table: f"{m[1]}{t(found)}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
-        assert count == 1, name
+        text = re.sub(pattern, lambda m, t=table: f"{m[1]}{t(found)}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
     return text
 
 
@@ -185,6 +187,27 @@ def left_out(found: Found) -> str:
     return "\n".join(lines)
 
 
+def at_three(found: Found) -> str:
+    """Return the table of the losses to noise at epsilon 3."""
+    lines = ["| data | features | protected | epsilon 3 | no noise | seconds per head |", "|---|---|---|---|---|---|"]
+    for row in found["rows"]:
+        private, plain = _result(row, "3.0"), _result(row, "inf")
+        if private and plain:
+            protected = f"{row['units']:,} {'patients, AUROC' if row['group'] else 'images, accuracy'}"
+            scores = f"{_score(row, '3.0')} | {_score(row, 'inf')}"
+            lines.append(f"| {_data(row)} | {_features(row)} | {protected} | {scores} | {private['seconds']:.0f} |")
+    return "\n".join(lines)
+
+
+def fewer_patients(found: Found) -> str:
+    """Return the table of test AUROC by the number of patients."""
+    lines = ["| patients | epsilon 1 | epsilon 3 | epsilon 8 | no noise |", "|---|---|---|---|---|"]
+    for row in found["fewer_patients"]["rows"]:
+        cells = [f"{mean(row['values'][e]):.3f} ± {stdev(row['values'][e]):.3f}" for e in EPSILONS]
+        lines.append(f"| {row['patients']:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[Found], str]] = {
     "reached": reached,
     "networks": networks,
@@ -192,6 +215,8 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "attacks": attacks,
     "costs": costs,
     "worst": worst_cases,
+    "at-three": at_three,
+    "fewer-patients": fewer_patients,
 }
 
 

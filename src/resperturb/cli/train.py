@@ -39,6 +39,8 @@ Any network: `resperturb train --data ./patches --model timm:resnet26d --image-s
 With a formal guarantee, per patient: `resperturb train --data ./xrays --method dp-head --features scattering
 --group-column patient --target-epsilon 3 --out runs/dp`
 
+By a published recipe: `resperturb train --data ./photos --recipe handcrafted-cnn --target-epsilon 3`
+
 From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options override it.
 
 A run that was stopped or killed is resumed by the same command.
@@ -217,7 +219,9 @@ def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, A
     if given["perturbation"]:
         found["perturbation"] = perturbation(given["perturbation"])
     if given["method"]:
-        found["method"] = training_method(given["method"])
+        known = file.get("method", {})
+        same = isinstance(known, dict) and given["method"].get("name", known.get("name")) == known.get("name")
+        found["method"] = training_method({**(known if same else {}), **given["method"]})
     return found
 
 
@@ -252,6 +256,9 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings; options override it.", rich_help_panel=RUN)
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Published settings by name: handcrafted-cnn...", rich_help_panel=METHOD)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run; named by its hash if left out.", rich_help_panel=RUN)
     ] = None,
@@ -276,8 +283,10 @@ def train(
     from resperturb.training.distributed import launch, launched
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import train as train_run
+    from resperturb.training.recipes import read_recipe
 
-    wanted = make_config(**settings(context.obj, read_config(config)))
+    file = {**(read_recipe(recipe) if recipe else {}), **read_config(config)}
+    wanted = make_config(**settings(context.obj, file))
     processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
     if devices > 1 and processes == 1:
         raise typer.Exit(launch(devices, sys.argv[1:]))

@@ -16,6 +16,7 @@ from resperturb.data.records import identity_of
 from resperturb.data.rows import Images, in_chunks
 from resperturb.errors import UsageError
 from resperturb.features.extractor import Extractor, Features, Part, build
+from resperturb.features.extractors.scattering import CHANNELS
 from resperturb.heads.rows import unit_rows
 from resperturb.models.names import NetworkName
 from resperturb.models.source import Argument, NetworkSource, Request, register_network
@@ -28,25 +29,27 @@ _AT_ONCE = 128
 
 
 class OnFeatures(nn.Module):
-    """A linear classifier on frozen features of images whose pixels are between 0 and 1.
+    """A classifier on frozen features of images whose pixels are between 0 and 1.
 
     Only the classifier is trained and saved; the features are bound to it by their digest. Features of images of a
     data set are computed once and looked up by the images' pixels.
 
     Attributes:
         extractor: Computes the features.
-        head: The classifier, of rows of norm 1 that end in a constant.
+        head: The classifier: linear, of rows of norm 1 that end in a constant; or a small CNN on scattering.
     """
 
     features_digest: Tensor
 
-    def __init__(self, extractor: Extractor, channels: int, size: tuple[int, int], classes: int) -> None:
+    def __init__(
+        self, extractor: Extractor, channels: int, size: tuple[int, int], classes: int, head: str = "linear"
+    ) -> None:
         super().__init__()
         self.extractor, self.channels, self.size = extractor, channels, size
         self._source = extractor.describe()
         self._many = 1 if self._source.name.startswith("file:") else _MANY
-        self.head = nn.Linear(extractor.dimensions(channels, size) + 1, classes, bias=False, dtype=torch.float64)
-        nn.init.zeros_(self.head.weight)
+        self.width, self.linear = extractor.dimensions(channels, size), head == "linear"
+        self.head = _linear(self.width, classes) if self.linear else _cnn(channels * CHANNELS, size, classes)
         self.register_buffer("features_digest", torch.tensor(list(bytes.fromhex(self._source.digest))))
         self.register_load_state_dict_pre_hook(_check_digest)  # type: ignore[no-untyped-call]
         self._sets: Sets | None = None
@@ -70,9 +73,14 @@ class OnFeatures(nn.Module):
         return self._logits(images)
 
     def _logits(self, images: Tensor) -> Tensor:
-        rows = torch.from_numpy(unit_rows(self.features((images * 255).round().to(torch.uint8))))
-        logits: Tensor = self.head(rows.to(self.head.weight.device))
+        found = self.features((images * 255).round().to(torch.uint8))
+        rows = torch.from_numpy(unit_rows(found) if self.linear else found)
+        logits: Tensor = self.head(rows.to(self._device))
         return logits
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.head.parameters()).device
 
     def features(self, images: Images) -> Features:
         """Return the features of uint8 images, one row per image."""
@@ -87,7 +95,7 @@ class OnFeatures(nn.Module):
             for group, part in sets():
                 _remember(known, self.extractor, self._source.digest, group, part)
             missing = [place for place in missing if keys[place] not in known]
-        found = np.empty((len(keys), self.head.in_features - 1), dtype=np.float32)
+        found = np.empty((len(keys), self.width), dtype=np.float32)
         for place, key in enumerate(keys):
             if key in known:
                 found[place] = known[key]
@@ -98,10 +106,30 @@ class OnFeatures(nn.Module):
     def _computed(self, images: Tensor) -> Features:
         if not self._network:
             self._network.append(self.extractor.network(self.channels, self.size))
-        device = self.head.weight.device
         with torch.no_grad():
-            rows: Features = self._network[0].to(device)(images.to(device)).float().cpu().numpy()
+            rows: Features = self._network[0].to(self._device)(images.to(self._device)).float().cpu().numpy()
         return rows
+
+
+def _linear(width: int, classes: int) -> nn.Module:
+    linear = nn.Linear(width + 1, classes, bias=False, dtype=torch.float64)
+    nn.init.zeros_(linear.weight)
+    return linear
+
+
+def _cnn(channels: int, size: tuple[int, int], classes: int) -> nn.Module:
+    """Build the network that Tramer and Boneh 2021 train on scattering coefficients of CIFAR10."""
+    height, width = size[0] // 4, size[1] // 4
+    return nn.Sequential(
+        nn.Unflatten(1, (channels, height, width)),
+        nn.Conv2d(channels, 64, 3, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 2) * (width // 2), classes),
+    )
 
 
 # By the digest of an extractor: the features of images by the digest of their pixels.
@@ -145,14 +173,22 @@ class FeatureNetworks(NetworkSource):
     def check(self, name: NetworkName, request: Request) -> None:
         """Refuse an extractor that there is not, or settings that are not its own."""
         super().check(name, request)
-        extractor_of(name, request.args)
+        extractor = extractor_of(name, request.args)
+        kind = request.args.get("head", "linear")
+        if kind not in ("linear", "cnn"):
+            raise UsageError(f"there is no head {kind!r} on features; known are linear and cnn.")
+        if kind == "cnn" and (extractor.describe().name != "scattering" or extractor.reduction is not None):
+            raise UsageError(
+                "head=cnn needs scattering coefficients that nothing reduced: scattering, reduction=none."
+            )
 
     def build(self, name: NetworkName, request: Request) -> OnFeatures:
         """Build a classifier whose weights are 0."""
         if request.image_size is None:
             raise UsageError(f"{name} needs the size of the images.")
         extractor = extractor_of(name, request.args)
-        return OnFeatures(extractor, request.in_channels, request.image_size, request.num_classes)
+        head = str(request.args.get("head", "linear"))
+        return OnFeatures(extractor, request.in_channels, request.image_size, request.num_classes, head)
 
     def fingerprint(self, name: NetworkName, args: Mapping[str, Argument]) -> str:
         """Change with the features of any image."""
@@ -164,7 +200,7 @@ def extractor_of(name: NetworkName, args: Mapping[str, Argument]) -> Extractor:
 
     Args:
         name: The name of the network.
-        args: ``weights`` and ``reduction``, and settings of both.
+        args: ``weights`` and ``reduction``, and settings of both; ``head`` is not of the extractor.
 
     Raises:
         UsageError: There is no such extractor, or an argument is not one of its own.
@@ -178,5 +214,6 @@ def extractor_of(name: NetworkName, args: Mapping[str, Argument]) -> Extractor:
 @lru_cache(maxsize=4)
 def _built(name: str, args: str, files: str) -> Extractor:
     others = json.loads(args)
+    others.pop("head", None)
     weights, reduction = others.pop("weights", ""), others.pop("reduction", None)
     return build(name, str(weights), None if reduction is None else str(reduction), others)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import BeforeValidator, Field
+from torch import nn
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import ResperturbError, UsageError
@@ -112,6 +113,8 @@ class DpHead(Method):
                 f"a DP head is trained on frozen features, not on the network {config.model}; leave --model out and "
                 "name the features: --features scattering."
             )
+        if config.model_args.get("head", "linear") != "linear":
+            raise UsageError("a DP head is linear; train a CNN on features by --method dpsgd.")
         foreign = {
             "--gamma": config.perturbation is not None,
             "--class-weights": config.class_weights is not None,
@@ -212,6 +215,7 @@ class HeadSteps(Steps):
         super().__init__(config, members, execution)
         assert isinstance(config.method, DpHead)
         assert isinstance(self.model, OnFeatures)
+        assert isinstance(self.model.head, nn.Linear)
         self.method, self.weight = config.method, self.model.head.weight
         unit = None if members.groups is None else np.unique(members.groups, return_inverse=True)[1]
         labels, classes = members.labels.numpy(), members.num_classes
