@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.controls import CONTROLS, at_equal_accuracy
-from resperturb.audits import audit_run
 from resperturb.bounds import AuditResult
 from resperturb.engine import Engine, RayEngine, local_engine
 from resperturb.files import plain, write_bytes, write_json
 from resperturb.perturbation import Additive, Multiplicative, Strategy
-from resperturb.training import CanaryConfig, DataConfig, Dpsgd, Run, TrainConfig
+from resperturb.training import CanaryConfig, DataConfig, Dpsgd, Run, TrainConfig, audit_run
 from resperturb.training.config import make_config
 from resperturb.training.many import train_many
 

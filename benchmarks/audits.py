@@ -14,27 +14,24 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
 import torch
 
-from resperturb.audits import audit_run
-from resperturb.audits.ask import answers_of, queries_of
-from resperturb.audits.candidates import candidate_images
-from resperturb.audits.shadow import shadow_folder
+from resperturb.auditing.ask import ask
 from resperturb.engine.local import usable_cores
+from resperturb.environment import environment
 from resperturb.training import train_many
+from resperturb.training.audited import AskedRun, audit_run, recipe_candidates
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.loop import train
-from resperturb.training.run import Run, environment, open_run
+from resperturb.training.run import Run, open_run
 
 TARGETS = {"audit_over_trainings": 1.10, "repeated_seconds": 5.0}
 DRAWS = (1, 16)
@@ -46,27 +43,6 @@ class Spent(TypedDict):
     wall: float
     processor: float
     others: float | None
-
-
-@dataclass
-class Stages:
-    """How long each stage of an audit took."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    last: tuple[str, float] | None = None
-
-    def __call__(self, what: str, done: int, count: int) -> None:
-        """Take the time; for ``on_stage`` of an audit."""
-        now = time.perf_counter()
-        if self.last is not None:
-            name, began = self.last
-            self.seconds[name] = self.seconds.get(name, 0.0) + now - began
-        self.last = (what, now)
-
-    def end(self) -> dict[str, float]:
-        """The seconds of every stage, now that the last one is over."""
-        self("", 0, 0)
-        return self.seconds
 
 
 def timed(what: str, work: Callable[[], object]) -> Spent:
@@ -107,20 +83,19 @@ def without_noise(records: int, epochs: int, count: int) -> list[TrainConfig]:
 
 def asking(target: Run) -> Spent:
     """Ask one model of the audit again about all candidates, on one thread as a process of the engine does."""
-    model = models_of(target)[0]
-    shutil.rmtree(model.path / "signals")
-    queried, queries = candidate_images(model.config.data), queries_of(model.config, DRAWS)
+    model, candidates = models_of(target)[0], recipe_candidates(target.config.data)
+    asked = AskedRun(model, target.config.data, 0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return timed("asking", lambda: answers_of(model, queried, queries))
+        return timed("asking", lambda: ask(asked, candidates.rows, candidates.labels, DRAWS))
     finally:
         torch.set_num_threads(threads)
 
 
 def models_of(target: Run) -> list[Run]:
     """Open the models that were trained for an audit."""
-    return [open_run(path.parent) for path in sorted(shadow_folder(target).glob("*/config.json"))]
+    return [open_run(path.parent) for path in sorted((target.path / "audit" / "models").glob("*/config.json"))]
 
 
 def steps_of(runs: list[Run]) -> float:
@@ -137,9 +112,7 @@ def measure(records: int, epochs: int, shadows: int, jobs: int) -> dict[str, obj
         noise = {"name": "additive", "gamma": 0.5}
         config = make_config(data=data(records, "all"), epochs=epochs, seed=0, perturbation=noise)
         target = train(config, runs=Path(folder) / "noisy")
-        stages = Stages()
-        audit = timed("audit", lambda: audit_run(target, shadows=shadows, draws=DRAWS, jobs=jobs, on_stage=stages))
-        parts = stages.end()
+        audit = timed("audit", lambda: audit_run(target, shadows=shadows, draws=DRAWS, jobs=jobs))
         own = models_of(target)
         command = [sys.executable, "-m", "resperturb", "audit", str(target.path), "--json"]
         command += ["--shadows", str(shadows), "--draws", ",".join(map(str, DRAWS)), "--jobs", str(jobs)]
@@ -155,7 +128,6 @@ def measure(records: int, epochs: int, shadows: int, jobs: int) -> dict[str, obj
                 "wall": audit["wall"] / plain["wall"],
                 "processor": audit["processor"] / plain["processor"],
             },
-            "stages_of_audit": parts,
             "models_trained": {"trainings": len(trained), "audit": len(own)},
             "seconds_in_steps": {"trainings": steps_of(trained), "audit": steps_of(own)},
             "asking_one_model": one,

@@ -10,18 +10,12 @@ import time
 
 import torch
 
-from resperturb.audits.worst_case import (
-    DpsgdTrainer,
-    WorstCaseSettings,
-    crafted_canary,
-    crafted_weights,
-    perceptron,
-    worst_case_audit,
-)
+from resperturb.auditing.worst_case import WorstCaseSettings, crafted_canary, crafted_weights, worst_case_audit
 from resperturb.data.loading import load
 from resperturb.privacy.dpsgd import calibrate_dpsgd
 from resperturb.privacy.length import training_length
 from resperturb.training.predict import normalize
+from resperturb.training.worst_case import DpsgdTrainer, perceptron
 
 MEAN, STD = 0.5, 0.25
 

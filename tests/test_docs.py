@@ -20,7 +20,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from resperturb.audits import read_audit
+from resperturb.auditing import read_audit
 from resperturb.cli import app
 from resperturb.data import load_pair
 from resperturb.models import library

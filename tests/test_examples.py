@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resperturb.audits import read_audit
+from resperturb.auditing import read_audit
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src"
 PACKAGES = (
-    "audits",
     "bounds",
     "data",
     "engine",
@@ -47,7 +46,7 @@ FUNCTIONS = dict(public_functions())
 
 
 def test_they_are_found() -> None:
-    assert {"bounds.gdp", "audits.audit", "perturbation.perturb", "training.train"} <= FUNCTIONS.keys()
+    assert {"bounds.gdp", "perturbation.perturb", "training.train"} <= FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

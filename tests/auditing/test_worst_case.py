@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.audits.worst_case import (
-    DpsgdTrainer,
+from resperturb.auditing.worst_case import (
     WorstCase,
     WorstCaseSettings,
     crafted_canary,
@@ -22,6 +21,8 @@ from resperturb.errors import UsageError
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.length import training_length
+from resperturb.training.predict import normalize
+from resperturb.training.worst_case import DpsgdTrainer, perceptron
 
 RECORDS, FEATURES, STEPS, NOISE, DELTA = 20, 8, 4, 2.0, 1e-5
 # Full batches compose to one Gaussian mechanism.
@@ -147,9 +148,6 @@ def test_this_packages_own_dpsgd_is_not_refuted_and_shows_a_leak() -> None:
     claim = dpsgd_guarantee(
         noise_multiplier=0.5, length=training_length(steps=3, batch_size=20, records=20), delta=DELTA
     )
-    from resperturb.audits.worst_case import perceptron
-    from resperturb.training.predict import normalize
-
     model = perceptron(10)
     initial = crafted_weights(model, normalize(images, 0.5, 0.25), labels)
     canary = crafted_canary(lambda batch: model(normalize(batch, 0.5, 0.25)), images)

@@ -34,7 +34,7 @@ def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for command in ("train", "attack", "demo"):
+    for command in ("train", "audit", "demo"):
         assert command in done.stdout
 
 
@@ -108,7 +108,7 @@ def test_importing_the_package_is_light() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_train_then_attack_each_print_one_json_object(tmp_path: Path) -> None:
+def test_train_then_audit_each_print_one_json_object(tmp_path: Path) -> None:
     part = ["--data", "fashion-sample", "--limit", "400", "--part", "target_train"]
     enough_to_learn = [*part, "--epochs", "20", "--batch-size", "20"]
     trained = run("train", *enough_to_learn, "--out", "runs/mine", "--json", cwd=tmp_path)
@@ -116,9 +116,9 @@ def test_train_then_attack_each_print_one_json_object(tmp_path: Path) -> None:
     result = json.loads(trained.stdout)
     assert result["run"] == "runs/mine"
     assert 0 <= result["test_accuracy"] <= 1
-    attacked = run("attack", "runs/mine", "--json", cwd=tmp_path)
-    assert attacked.returncode == 0, attacked.stderr
-    assert 0 <= json.loads(attacked.stdout)["auc"] <= 1
+    audited = run("audit", "runs/mine", "--one-run", "--json", cwd=tmp_path)
+    assert audited.returncode == 0, audited.stderr
+    assert json.loads(audited.stdout)["model"]["name"] == "mine"
 
 
 def test_a_killed_training_ends_with_the_same_bytes(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path: Path) -> None:
         (["train", "--data", "fashion-sample", "--epochs", "0"], 2, "epochs"),
         (["train", "--data", "fashion-sample", "--model", "resnet9"], 2, "resnet9"),
         (["train", "--data", "fashion-sample", "--limit", "240", "--out", "/sys/x"], 1, "cannot write in /sys/x"),
-        (["attack", "nowhere"], 2, "nowhere is not a run"),
+        (["audit", "nowhere"], 2, "nowhere is not a run"),
         (["frobnicate"], 2, "frobnicate"),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 
 def test_pipes_and_no_color_get_plain_text(attacked_run: Run, tmp_path: Path) -> None:
     done = subprocess.run(
-        [*COMMAND, "attack", str(attacked_run.path)],
+        [*COMMAND, "audit", str(attacked_run.path), "--one-run"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

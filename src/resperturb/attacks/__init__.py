@@ -2,6 +2,20 @@
 
 from resperturb.attacks.catalogue import attacks_on, views
 from resperturb.attacks.evidence import Evidence, ShadowStatistics
-from resperturb.attacks.signals import Query, Signals
+from resperturb.attacks.moments import Moments
+from resperturb.attacks.registry import Attack, AttackFailedError, register_attack
+from resperturb.attacks.signals import Query, Signals, View
 
-__all__ = ["Evidence", "Query", "ShadowStatistics", "Signals", "attacks_on", "views"]
+__all__ = [
+    "Attack",
+    "AttackFailedError",
+    "Evidence",
+    "Moments",
+    "Query",
+    "ShadowStatistics",
+    "Signals",
+    "View",
+    "attacks_on",
+    "register_attack",
+    "views",
+]

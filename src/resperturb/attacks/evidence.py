@@ -1,7 +1,8 @@
 """The evidence of an attacker: the target's answers, and statistics of the shadow models' answers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -119,6 +120,21 @@ class ShadowStatistics:
         )
 
 
+class Each(Protocol):
+    """Reads what single shadow models answer."""
+
+    def __call__(self, view: View, signal: str = "") -> tuple[Singles, Bools]:
+        """Return values of every shadow model and the rows that it was trained on.
+
+        Args:
+            view: The answers, and how draws are combined.
+            signal: The name of an averaged signal, such as ``top``; the statistic of the view if empty.
+
+        Returns:
+            Values ``[S, R, d]`` and membership ``[S, R]``; candidates are the first rows.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """The target's answers, statistics of the shadow models, and the number of candidates.
@@ -128,14 +144,13 @@ class Evidence:
         shadows: The shadow models' statistics; None without shadow models.
         count: The number of candidates, which come first; the other rows are the population, which no model was
             trained on.
-        each: For attacks that need single shadow models: of a view, the values ``[S, R, d]`` of every shadow model
-            and which rows it was trained on, ``[S, R]``. Read when called.
+        each: For attacks that need single shadow models, whose answers are read when it is called.
     """
 
     answers: Answers
     shadows: ShadowStatistics | None
     count: int
-    each: Callable[[View], tuple[Singles, Bools]] | None = None
+    each: Each | None = None
 
     def target(self, view: View) -> Floats:
         """Return the target's statistic of every candidate."""

@@ -7,10 +7,15 @@ from typing import Literal
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.signals import Combination, View
 from resperturb.bounds.scores import Scores
+from resperturb.errors import ResperturbError
 from resperturb.registry import Registry
 
 Score = Callable[[Evidence, View], Scores]
 Need = Literal["shadows", "population", "each"]
+
+
+class AttackFailedError(ResperturbError):
+    """An attack that learns did not learn, so its scores would mean nothing; the audit leaves it out and says so."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from resperturb.attacks.catalogue import PlannedAttack, attacks_on, error_shares, views
 from resperturb.attacks.evidence import Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
-from resperturb.attacks.registry import ATTACKS
+from resperturb.attacks.registry import ATTACKS, AttackFailedError
 from resperturb.attacks.signals import Query, View
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Chance, Design
@@ -149,8 +149,13 @@ def assess(
     comparison = comparison_of(candidates, design, target, settings, guarantee, error_shares(len(others), more))
     results, bounds = [], []
     scores: dict[str, Singles] = {}
+    failed: list[str] = []
     for attack in attacks:
-        found = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float64)
+        try:
+            found = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float64)
+        except AttackFailedError as error:
+            failed.append(f"{attack.name}, {attack.view}, is left out: {error}")
+            continue
         result = result_of(attack, metrics_of(found, attack.name, candidates, design.members[target], settings))
         if attack.bounding and design.chance not in UNBOUNDED:
             result = replace(result, lower_bound=comparison.bound(found, f"{attack.name}, {attack.view}"))
@@ -181,15 +186,16 @@ def assess(
         else _most_exposed(evidence, candidates, design.members[target], settings, attacks),
         comparison,
         described(models, [number for number, _ in others]),
-        shift,
+        (*shift, *failed),
     )
 
 
 def each_of(
-    models: Models, others: Sequence[tuple[int, Bools]], view: View, stage: str = ""
+    models: Models, others: Sequence[tuple[int, Bools]], view: View, signal: str = "", *, stage: str = ""
 ) -> tuple[Singles, Bools]:
     """Read the values of single shadow models."""
-    values = [models.answers(number, stage)[view.access].statistic(view) for number, _ in others]
+    answers = (models.answers(number, stage)[view.access] for number, _ in others)
+    values = [one.average(signal, view.draws) if signal else one.statistic(view) for one in answers]
     return np.stack(values).astype(np.float32), np.stack([models.members(number) for number, _ in others])
 
 

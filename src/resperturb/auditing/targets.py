@@ -9,6 +9,7 @@ import numpy as np
 
 from resperturb.attacks.catalogue import PlannedAttack, attacks_on, error_shares, views
 from resperturb.attacks.evidence import Evidence, ShadowStatistics
+from resperturb.attacks.registry import AttackFailedError
 from resperturb.attacks.signals import View
 from resperturb.auditing.assess import (
     UNBOUNDED,
@@ -69,6 +70,7 @@ def assess_targets(
     metrics: dict[str, list[dict[str, AttackMetrics]]] = {result_of(attack, {}).key: [] for attack in attacks}
     bounds: list[LowerBound] = []
     own: dict[str, list[LowerBound]] = {key: [] for key in metrics}
+    failed: dict[str, str] = {}
     for row, (target, evidence) in enumerate(
         evidence_of(models, design, tuple(dict.fromkeys(attack.view for attack in attacks)))
     ):
@@ -76,7 +78,13 @@ def assess_targets(
         found: list[LowerBound] = []
         for attack in attacks:
             key = result_of(attack, {}).key
-            scored = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float64)
+            if key in failed:
+                continue
+            try:
+                scored = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float64)
+            except AttackFailedError as error:
+                failed[key] = f"{attack.name}, {attack.view}, is left out: {error}"
+                continue
             scores[key][row] = scored
             metrics[key].append(metrics_of(scored, attack.name, candidates, design.members[target], settings))
             if attack.bounding and design.chance not in UNBOUNDED:
@@ -84,8 +92,12 @@ def assess_targets(
                 own[key].append(found[-1])
         bounds.append(comparison.best(found))
     count = len(models.design.targets)
+    for key in failed:
+        del scores[key]
     results = [
-        _over(attack, metrics[key], own[key], settings, count) for attack, key in zip(attacks, metrics, strict=True)
+        _over(attack, metrics[key], own[key], settings, count)
+        for attack, key in zip(attacks, metrics, strict=True)
+        if key not in failed
     ]
     unbounded = UNBOUNDED.get(design.chance)
     epsilon = comparison.nothing(unbounded) if unbounded else median_bound(bounds, settings.confidence, count)
@@ -96,7 +108,7 @@ def assess_targets(
         None,
         comparison,
         described(models, [number for number, _ in design.evidence(targets[0])]),
-        without_population(candidates, shadows),
+        (*without_population(candidates, shadows), *failed.values()),
     )
 
 

@@ -12,6 +12,7 @@ from resperturb.bounds.audit_result import (
     AttackScores,
     AuditResult,
 )
+from resperturb.bounds.comparison import Comparison
 from resperturb.bounds.fdp import one_run_fdp
 from resperturb.bounds.intervals import Interval, binomial_interval
 from resperturb.bounds.metrics import (
@@ -39,6 +40,7 @@ __all__ = [
     "AttackScores",
     "AuditResult",
     "CanaryScores",
+    "Comparison",
     "Confusion",
     "Given",
     "Guesses",

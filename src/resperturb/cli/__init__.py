@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup
 
 from resperturb.cli import (
-    attack,
     audit,
     audit_scores,
     budget,
@@ -51,7 +50,6 @@ PANELS = {
     },
     "Expert": {
         "budget": "Say which epsilon can be proven, or the noise that it needs",
-        "attack": "Attack a run by the attack of the paper",
     },
 }
 
@@ -110,7 +108,6 @@ for _command in (
     train,
     evaluate,
     verify,
-    attack,
     report,
     audit,
     audit_scores,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Files, Shared, Task
@@ -15,34 +15,17 @@ from resperturb.training.run import Run, open_run
 RUN_FILES = ("config.json", "metrics.jsonl", "model.safetensors")
 
 
-class AfterTraining(Protocol):
-    """What the process that trained a model does with the finished run, such as to ask the model about records."""
-
-    def __call__(self, run: Run) -> None:
-        """Do it, and leave the results in the folder of the run."""
-
-    def is_done(self, run: Run) -> bool:
-        """Whether the results are there."""
-
-    def results(self) -> tuple[str, ...]:
-        """Return patterns of the files that it leaves in the run."""
-
-
 @dataclass(frozen=True)
 class TrainTask(Task):
-    """Train a configuration, which carries its fingerprint; then look at the model where it is.
+    """Train a configuration, which carries its fingerprint.
 
     Attributes:
         config: What to train.
         folder: The folder of the run.
-        after: What to do with the finished run.
-        trained: The files of the run if it is finished already, so that only ``after`` is left to do.
     """
 
     config: TrainConfig
     folder: Path
-    after: AfterTraining | None = None
-    trained: Files | None = None
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train into ``folder``."""
@@ -58,17 +41,11 @@ class TrainTask(Task):
                     "images that are kept on disk because memory is too small for them are not sent to the nodes of "
                     f"a Ray cluster, and a node does not have them under the same name: {error}"
                 ) from error
-        if folder != self.folder:
-            for name, content in (self.trained or {}).items():
-                write_bytes(folder / name, content)
-        run = open_run(folder) if self.trained else train(self.config, out=folder, accelerator=accelerator)
-        if self.after is not None:
-            self.after(run)
+        train(self.config, out=folder, accelerator=accelerator)
 
     def results(self) -> tuple[str, ...]:
         """The files of a run; its result comes last, as its presence says that it is finished."""
-        after = () if self.after is None else self.after.results()
-        return after if self.trained else (*RUN_FILES, *after, "result.json")
+        return (*RUN_FILES, "result.json")
 
     def shared(self) -> Shared:
         """The images, if they are in memory."""
@@ -76,9 +53,6 @@ class TrainTask(Task):
 
     def receive(self, files: Files) -> None:
         """Write the files of a run that was trained elsewhere."""
-        if self.trained:
-            super().receive(files)
-            return
         from resperturb.training.run import held_run
 
         with held_run(self.config, self.folder, self.folder.parent) as run:
@@ -97,8 +71,6 @@ def train_many(
     *,
     engine: Engine = local,
     on_failure: Callable[[TrainConfig, ResperturbError], None] | None = None,
-    after: AfterTraining | None = None,
-    trained: Sequence[Run] = (),
 ) -> list[Run]:
     """Train every configuration into a run under ``runs``.
 
@@ -110,9 +82,6 @@ def train_many(
         engine: Where to train.
         on_failure: Told of a training that fails by itself, which is then left out; without it, the first that fails
             ends the others.
-        after: What to do with every finished run, where it was trained; with one that was finished before, wherever
-            the engine has room.
-        trained: Other runs, finished already, to do the same with.
 
     Returns:
         The finished runs, in order.
@@ -132,8 +101,6 @@ def train_many(
 
     def tell(task: Task, error: ResperturbError | None) -> None:
         assert isinstance(task, TrainTask)
-        if error is None and task.config.digest not in asked:
-            return  # one of the others
         if error is None:
             finish(open_run(task.folder))
         elif on_failure is None or isinstance(error, InterruptedTrainingError | UsageError):
@@ -145,26 +112,12 @@ def train_many(
     todo = []
     for bound in {bound.digest: bound for bound in settled}.values():
         if (run := _finished(bound, runs)) is None:
-            todo.append(TrainTask(bound, runs / bound.digest, after))
-        elif after is None or after.is_done(run):
-            finish(run)
+            todo.append(TrainTask(bound, runs / bound.digest))
         else:
-            todo.append(_look(run, after))
-    todo += [_look(run, after) for run in trained if after is not None and not after.is_done(run)]
+            finish(run)
     if todo:
         engine(todo, jobs, tell)
     return [done[bound.digest] for bound in settled if bound.digest in done]
-
-
-def unfinished(configs: Sequence[TrainConfig], runs: Path) -> int:
-    """Count the configurations that :func:`train_many` would train into ``runs``."""
-    settled = {bound.digest: bound for bound in (_settled(config, runs) for config in configs)}
-    return sum(_finished(bound, runs) is None for bound in settled.values())
-
-
-def _look(run: Run, after: AfterTraining) -> TrainTask:
-    files = {name: (run.path / name).read_bytes() for name in (*RUN_FILES, "result.json")}
-    return TrainTask(run.config, run.path, after, files)
 
 
 def _settled(config: TrainConfig, runs: Path) -> TrainConfig:

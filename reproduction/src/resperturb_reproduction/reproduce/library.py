@@ -149,6 +149,12 @@ def runs_in(folder: Path) -> list[tuple[Path, TrainConfig]]:
     return found
 
 
+def audited_models(path: Path) -> list[Run]:
+    """Open the finished models that the audit of a run trained."""
+    places = sorted((path / "audit" / "models").glob("*/config.json"))
+    return [open_run(place.parent) for place in places if state_of(place.parent)[0] == "finished"]
+
+
 def state_of(path: Path) -> tuple[State, str]:
     """Look at the folder of a run: is it there, is it finished, is it whole; and if not, what is wrong.
 

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from resperturb.audits import audit_run, shadow_attack
 from resperturb.bounds import RECORD, LowerBound, roc_points
+from resperturb.engine import Engine, local_engine
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
 from resperturb.perturbation import noise_off
-from resperturb.training import DataConfig, Run, accuracy, fingerprint, load_inputs, predict
+from resperturb.training import DataConfig, Run, accuracy, audit_run, fingerprint, load_inputs, predict
+from resperturb_reproduction.attackers import shadow_attack
 from resperturb_reproduction.reproduce.declarations import BUDGET_DELTA, DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
 from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, reduction
 from resperturb_reproduction.reproduce.results import AuditSummary, DataUsed, Roc, Threshold
 
 # Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
-ATTACK_UNITS = "tanh"  # of the network that the library's shadow attack trains
+ATTACK_UNITS = "tanh"  # of the attack network
 ATTACK_SCHEMA = 4
 AUDIT_SCHEMA = 4
 ROC_POINTS = 120
@@ -92,14 +93,14 @@ def measure_attack(name: str, target: Run, shadow: Run) -> tuple[AttackFound, Ro
         auc=metrics.auc,
         auc_interval=metrics.auc_interval,
         thresholds=tuple(Threshold(**row) for row in attack.thresholds()),  # type: ignore[arg-type]
-        lower_bound=attack.lower_bound(target, BUDGET_DELTA),
+        lower_bound=attack.lower_bound(BUDGET_DELTA),
     )
     roc = Roc(fpr=tuple(round(x, 5) for x in fpr), tpr=tuple(round(x, 5) for x in tpr))
     write_json(path, _KeptAttack(found, roc))
     return found, roc
 
 
-def measure_audit(target: Run, preset: Preset) -> AuditSummary:
+def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Engine = local_engine) -> AuditSummary:
     """Audit the target, once, and keep what the strongest attack on its records found; the shadows are trained.
 
     Raises:
@@ -107,14 +108,9 @@ def measure_audit(target: Run, preset: Preset) -> AuditSummary:
     """
     path = target.path / "reproduce" / "audit.json"
     shadows = preset.shadows_of(target.config.method.private)
-    kept = _kept(
-        _KeptAudit,
-        path,
-        lambda k: (k.schema, k.found.shadows, k.found.draws) == (AUDIT_SCHEMA, shadows, preset.draws),
-    )
-    if kept is not None:
-        return kept.found
-    found = audit_run(target, shadows=shadows, jobs=1, draws=preset.draws)
+    if (kept := kept_audit_of(target, preset)) is not None:
+        return kept
+    found = audit_run(target, shadows=shadows, jobs=jobs, draws=preset.draws, engine=engine, quiet=True)
     strongest = max(found.attacks, key=lambda attack: attack.metrics[RECORD].auc)
     record, lower = strongest.metrics[RECORD], found.epsilon_lower
     point = record.at_fpr(0.01)
@@ -136,6 +132,13 @@ def measure_audit(target: Run, preset: Preset) -> AuditSummary:
     )
     write_json(path, _KeptAudit(AUDIT_SCHEMA, summary))
     return summary
+
+
+def kept_audit_of(target: Run, preset: Preset) -> AuditSummary | None:
+    """Return the audit of a target that was made as a preset asks for; None if there is none."""
+    kept = kept_audit(target)
+    wanted = preset.shadows_of(target.config.method.private), preset.draws
+    return kept if kept is not None and (kept.shadows, kept.draws) == wanted else None
 
 
 def kept_audit(target: Run) -> AuditSummary | None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from resperturb.audits import learned_shadow_configs, shadow_config, shadow_configs
 from resperturb.models import parse_name
 from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training import TrainConfig, make_config
+from resperturb_reproduction.attackers import shadow_config
 from resperturb_reproduction.reproduce.declarations import PLAIN, Cell, Experiment, Variant
 from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, Scale
 
@@ -55,10 +55,11 @@ def make_strategy(variant: Variant) -> Strategy | None:
 def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
     """Say how the model of a row is trained; every seed has its own quarters too.
 
-    >>> from resperturb_reproduction.reproduce.declarations import DPSGD
-    >>> config = target_config(Cell("mnist", DPSGD), Scale("mnist", 200, 100), seed=1)
-    >>> config.epochs, config.norm, config.schedule, config.data.split_seed
-    (100, 'group', 'quarter', 1)
+        >>> from resperturb_reproduction.attackers import shadow_config
+    from resperturb_reproduction.reproduce.declarations import DPSGD
+        >>> config = target_config(Cell("mnist", DPSGD), Scale("mnist", 200, 100), seed=1)
+        >>> config.epochs, config.norm, config.schedule, config.data.split_seed
+        (100, 'group', 'quarter', 1)
     """
     variant = cell.variant
     values: dict[str, Any] = {
@@ -91,10 +92,11 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
 def paper_shadow(cell: Cell, scale: Scale, seed: int, standard: Variant = PLAIN) -> TrainConfig:
     """Say how the paper's attacker trains: a standard network, whatever the target is.
 
-    >>> from resperturb_reproduction.reproduce.declarations import DPSGD
-    >>> scale = Scale("mnist", 200, 100)
-    >>> paper_shadow(Cell("mnist", DPSGD), scale, 0) == paper_shadow(Cell("mnist", PLAIN), scale, 0)
-    True
+        >>> from resperturb_reproduction.attackers import shadow_config
+    from resperturb_reproduction.reproduce.declarations import DPSGD
+        >>> scale = Scale("mnist", 200, 100)
+        >>> paper_shadow(Cell("mnist", DPSGD), scale, 0) == paper_shadow(Cell("mnist", PLAIN), scale, 0)
+        True
     """
     return shadow_config(target_config(Cell(cell.data, standard), scale, seed), adaptive=False)
 
@@ -104,13 +106,23 @@ def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: 
     scale = preset.scale(cell.data, experiment.size)
     target = target_config(cell, scale, seed)
     if audit:
-        count = preset.shadows_of(cell.variant.dpsgd)
-        shadows = [*shadow_configs(target, count), *(learned_shadow_configs(target) if count else [])]
-        return Needs(target, _distinct(shadows))
+        return Needs(target, audit_trainings(target, preset.shadows_of(cell.variant.dpsgd)))
     shadows = [paper_shadow(cell, scale, seed, experiment.standard)]
     if "adaptive" in experiment.attacks:
         shadows.append(shadow_config(target, adaptive=True))
     return Needs(target, _distinct(shadows))
+
+
+def audit_trainings(target: TrainConfig, count: int) -> tuple[TrainConfig, ...]:
+    """Stand in for the shadow models of an audit in plans; the audit trains them, on rows that coins choose."""
+    changed = (
+        {
+            "data": target.data.model_copy(update={"part": "audit", "subset_seed": 2 + number}),
+            "seed": target.seed + 1 + number,
+        }
+        for number in range(count)
+    )
+    return tuple(target.model_copy(update=changes) for changes in changed)
 
 
 def cells_of(unit: Unit, preset: Preset) -> list[Cell]:

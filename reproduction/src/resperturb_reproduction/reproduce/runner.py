@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from resperturb.audits import shadow_config
 from resperturb.data import DATA_VARIABLE, SAMPLE, SHORT_FORMS
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.training import DataConfig, Run, TrainConfig, load_inputs
+from resperturb.training import DataConfig, InterruptedTrainingError, Run, TrainConfig, load_inputs
+from resperturb_reproduction.attackers import shadow_config
 from resperturb_reproduction.reproduce.declarations import BY_ID, Cell, Experiment
 from resperturb_reproduction.reproduce.functions import FUNCTIONS, theorem3
-from resperturb_reproduction.reproduce.library import Library
+from resperturb_reproduction.reproduce.library import Library, audited_models
 from resperturb_reproduction.reproduce.measures import (
     ATTACK_UNITS,
     AttackFound,
     NoiseAccuracies,
     describe_data,
+    kept_audit_of,
     measure_answers,
     measure_attack,
     measure_audit,
@@ -115,7 +116,7 @@ def _run_round(units: Sequence[Unit], preset: Preset, library: Library, on_resul
             if id(unit) in waiting and waiting[id(unit)] <= done:
                 del waiting[id(unit)]
                 library.say(f"{unit.experiment.id}: {'auditing' if unit.audit else 'attacking'}")
-                on_result(unit.experiment, measure(unit.experiment, preset, library))
+                on_result(unit.experiment, measure(unit.experiment, preset, library, unit.audit))
 
     def note(run: Run) -> None:
         done.add(run.config.digest)
@@ -131,7 +132,10 @@ def _run_round(units: Sequence[Unit], preset: Preset, library: Library, on_resul
 
 
 def _configs(unit: Unit, preset: Preset) -> list[TrainConfig]:
-    return [config for need in needs_of(unit, preset) for config in (need.target, *need.shadows)]
+    """List what is trained before a unit is measured; an audit trains its shadow models itself."""
+    return [
+        config for need in needs_of(unit, preset) for config in (need.target, *(() if unit.audit else need.shadows))
+    ]
 
 
 @dataclass(frozen=True)
@@ -147,10 +151,10 @@ class _Seed:
     why: tuple[str, ...]
 
 
-def measure(experiment: Experiment, preset: Preset, library: Library) -> Measured:
-    """Measure an experiment by the runs that are there: those seeds, and the audit where its shadows are trained."""
+def measure(experiment: Experiment, preset: Preset, library: Library, audit: bool = False) -> Measured:
+    """Measure an experiment by the runs that are there; with ``audit`` make the audits that are missing."""
     data = {name: describe_data(name, experiment.size, preset) for name in experiment.data}
-    rows = tuple(_row(experiment, cell, preset, library) for cell in experiment.cells)
+    rows = tuple(_row(experiment, cell, preset, library, audit) for cell in experiment.cells)
     used = {run: seconds for row in rows for run, seconds in row.trained.items()}
     made = made_now(preset, tuple(data.values()), len(used), sum(used.values()))
     theorem = theorem3(experiment, preset, rows) if experiment.kind == "generalisation" else None
@@ -158,7 +162,7 @@ def measure(experiment: Experiment, preset: Preset, library: Library) -> Measure
     return Measured(merged(None, result, BY_ID.get(experiment.id, experiment)))
 
 
-def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -> Row:
+def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, make_audit: bool) -> Row:
     every = (_one_seed(experiment, cell, preset, library, seed) for seed in range(preset.seeds_of(experiment, cell)))
     found = [one for one in every if one is not None]
     scale = preset.scale(cell.data, experiment.size)
@@ -169,7 +173,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library) -
     audit, audit_why = None, None
     shadows: list[Run] = []
     if "audit" in experiment.attacks and found:
-        audit, audit_why, shadows = _audit(experiment, cell, preset, library)
+        audit, audit_why, shadows = _audit(experiment, cell, preset, library, make_audit)
     measured = _numbers(found)
     attack = found[0].attacks.get("paper") if found else None
     proven = found[0].run.guarantee() if found and found[0].run.config.method.private else None
@@ -274,17 +278,19 @@ def _numbers(found: Sequence[_Seed]) -> RowMetrics:
 
 
 def _audit(
-    experiment: Experiment, cell: Cell, preset: Preset, library: Library
+    experiment: Experiment, cell: Cell, preset: Preset, library: Library, make: bool
 ) -> tuple[AuditSummary | None, str | None, list[Run]]:
-    """The audit of a row once its shadows are trained, or else why there is none; and the shadows."""
+    """Return the audit of a row, or else why there is none, and its shadow models; ``make`` it if it is missing."""
     if cell.variant.networks > preset.audit_networks:
         return None, f"an ensemble of {cell.variant.networks} is not audited at preset {preset.name}", []
-    need = needs(experiment, cell, preset, 0, audit=True)
-    target, shadows = library.get(need.target), list(map(library.get, need.shadows))
-    trained = [shadow for shadow in shadows if shadow is not None]
-    if target is None or len(trained) < len(shadows):
+    target = library.get(needs(experiment, cell, preset, 0, audit=True).target)
+    if target is None:
         return None, None, []
+    if not (make and library.may_train):
+        return kept_audit_of(target, preset), None, audited_models(target.path)
     try:
-        return measure_audit(target, preset), None, trained
+        return measure_audit(target, preset, library.jobs, library.engine), None, audited_models(target.path)
+    except (InterruptedTrainingError, UsageError):
+        raise
     except ResperturbError as error:
-        return None, str(error), trained
+        return None, str(error), []

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from resperturb.training import Run, TrainConfig
 from resperturb_reproduction.reproduce.declarations import Experiment
-from resperturb_reproduction.reproduce.library import runs_in, state_of
-from resperturb_reproduction.reproduce.plan import estimate, trainings
+from resperturb_reproduction.reproduce.library import audited_models, runs_in, state_of
+from resperturb_reproduction.reproduce.plan import audit_trainings, estimate, trainings
 from resperturb_reproduction.reproduce.presets import Preset, reduction
 from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Trained, load
 
@@ -102,8 +102,11 @@ def _finished(runs: Path) -> dict[str, float]:
     found = {}
     for folder in (runs, runs / ".shadows"):
         for path, config in runs_in(folder):
+            data = config.data.model_copy(update={"fingerprint": ""})
+            planned = config.model_copy(update={"data": data, "network_fingerprint": ""})
             if state_of(path)[0] == "finished":
-                data = config.data.model_copy(update={"fingerprint": ""})
-                planned = config.model_copy(update={"data": data, "network_fingerprint": ""})
                 found[planned.digest] = Run(path, config).result.seconds
+            models = audited_models(path)
+            for model, stand_in in zip(models, audit_trainings(planned, len(models)), strict=True):
+                found[stand_in.digest] = model.result.seconds
     return found

@@ -8,18 +8,19 @@ inactive on every record after 20 to 40 steps. They have no gradient then, and e
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.bounds.metrics import auc
-from resperturb.bounds.scores import Scores
-from resperturb.errors import ResperturbError
+from resperturb.attacks import AttackFailedError
+from resperturb.bounds import auc
 
-REFERENCE = "Salem et al. 2018 (arXiv:1806.01246), adversary 1"
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Singles = np.ndarray[Any, np.dtype[np.float32]]
+
 TOP = 3
 HIDDEN = 64
 Units = Literal["tanh", "none", "relu"]
@@ -33,18 +34,13 @@ TRIES = 5
 LEARNING_MARGIN = 0.02
 
 
-class AttackFailedError(ResperturbError):
-    """The attack network did not learn, so what it says means nothing."""
-
-
-def top_probabilities(logits: Tensor) -> Tensor:
+def highest(log_probabilities: Floats) -> Singles:
     """Keep the three highest class probabilities (two of a binary task), sorted.
 
-    >>> top_probabilities(torch.tensor([[0.0, 1000.0, 0.0, 0.0]])).tolist()
-    [[1.0, 0.0, 0.0]]
+    >>> highest(np.log([[0.125, 0.625, 0.0625, 0.1875]])).tolist()
+    [[0.625, 0.1875, 0.125]]
     """
-    probabilities = logits.double().softmax(dim=1)
-    return probabilities.topk(min(TOP, logits.shape[1]), dim=1).values.float()
+    return -np.sort(-np.exp(log_probabilities), axis=1)[:, :TOP].astype(np.float32)
 
 
 @contextmanager
@@ -80,7 +76,7 @@ def fit_attack(members: Tensor, nonmembers: Tensor, seed: int, units: Units = UN
     raise AttackFailedError(
         f"the attack network did not learn in {TRIES} tries at each of the learning rates "
         f"{', '.join(f'{rate:g}' for rate in LEARNING_RATES)}: its AUC on the shadow's own records is {best:.3f}, a "
-        f"plain threshold's is {by_threshold:.3f}. Its verdict would be worthless; use another --attack-seed."
+        f"plain threshold's is {by_threshold:.3f}. Its verdict would be worthless; nothing is known from it."
     )
 
 
@@ -106,7 +102,7 @@ def _fit_once(features: Tensor, labels: Tensor, learning_rate: float, units: Uni
 
 
 @torch.no_grad()
-def membership(network: nn.Module, features: Tensor) -> Scores:
+def membership(network: nn.Module, features: Tensor) -> Floats:
     """Give the probability of membership that the attack network sees in each row of features."""
     probabilities = network(features).double().softmax(dim=1)[:, 1]
     return probabilities.numpy()  # type: ignore[no-any-return]
