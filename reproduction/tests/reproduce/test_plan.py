@@ -147,6 +147,10 @@ def test_rows_are_chosen_by_their_keys_and_train_no_others() -> None:
         chosen(["cifar10-table"], ["gamma-5"])
     with pytest.raises(UsageError, match="there is no attack 'guess'"):
         with_attacks([table], ["guess"])
+    (of_mnist,) = chosen(["weight-decay"], ["non-private-decay-5e-4"], ["mnist"])
+    assert [(cell.data, cell.variant.gamma) for cell in of_mnist.cells] == [("mnist", 0.0)]
+    with pytest.raises(UsageError, match="no data set 'mnist' in cifar10-table; its data sets are cifar10"):
+        chosen(["cifar10-table"], data=["mnist"])
 
 
 def test_the_attacker_of_weight_decay_trains_a_standard_network_at_that_decay() -> None:

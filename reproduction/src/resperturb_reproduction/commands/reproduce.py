@@ -80,6 +80,9 @@ def run(
     rows: Annotated[
         str | None, typer.Option("--rows", help="Only these rows, with commas: non-private,gamma-4.5.")
     ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="Only the rows of these data sets, with commas: cifar10,idc.")
+    ] = None,
     runs: RunsOption = RUNS,
     results: ResultsOption = None,
     jobs: JobsOption = None,
@@ -111,7 +114,7 @@ def run(
     from resperturb_reproduction.reproduce.runner import run_experiments
     from resperturb_reproduction.reproduce.verdicts import Spreads
 
-    picked = with_attacks(chosen(ids, _listed(rows)), _listed(attacks))
+    picked = with_attacks(chosen(ids, _listed(rows), _listed(data)), _listed(attacks))
     size, folder = preset_named(preset, seeds, shadows), _results(results, runs, preset)
     for experiment in picked:
         refuse_smoke_test(folder, experiment.id, preset)

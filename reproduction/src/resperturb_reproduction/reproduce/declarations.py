@@ -175,8 +175,8 @@ class _Row(BaseModel):
     epsilon: float = 0.0
     lower: float = 0.0
 
-    def cell(self, data: str, published: dict[str, Printed], first: tuple[Override, ...] = ()) -> Cell:
-        """Make the object; ``first`` are changes of all rows of a list."""
+    def cell(self, data: str, published: dict[str, Printed], changes: dict[str, Value]) -> Cell:
+        """Make the object; ``changes`` are those of all rows of a list."""
         noise = {} if self.pi is None else {"input_std": self.pi}
         network = f"resperturb_reproduction.networks:{self.network}_resnet8" if self.network else "resnet8"
         variant = Variant(
@@ -186,7 +186,7 @@ class _Row(BaseModel):
             skip=self.skip,
             dpsgd=self.dpsgd,
             noise=tuple({**noise, **self.noise}.items()),
-            changes=(*first, *self.changes.items()),
+            changes=tuple({**changes, **self.changes}.items()),
             label=self.label,
             network=network,
         )
@@ -195,7 +195,10 @@ class _Row(BaseModel):
 
 
 class _Experiment(BaseModel):
-    """An experiment as it is written in the file; ``rows_of`` are experiments whose rows it has."""
+    """An experiment as it is written in the file.
+
+    ``rows_of`` are experiments whose rows it has too, ``changes`` are those of all of its own rows.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -206,6 +209,7 @@ class _Experiment(BaseModel):
     size: Size = "sweep"
     data: str = ""
     rows: tuple[_Row, ...] = ()
+    changes: dict[str, Value] = {}
     rows_of: tuple[str, ...] = ()
     claims: tuple[tuple[str, Metric, int, int] | tuple[str, Metric, int, int, Topic], ...] = ()
     attacks: tuple[AttackName, ...] = ("paper",)
@@ -220,15 +224,13 @@ class _File(BaseModel):
 
     published: dict[str, tuple[float, float, float]]
     budgets: tuple[_Row, ...]
-    decayed: _Row
     experiments: tuple[_Experiment, ...]
-    readings: tuple[_Row, ...]
 
 
 def _experiment(written: _Experiment, published: dict[str, Printed], known: dict[str, "Experiment"]) -> "Experiment":
     cells = (
         *(cell for name in written.rows_of for cell in known[name].cells),
-        *(row.cell(written.data, published) for row in written.rows),
+        *(row.cell(written.data, published, written.changes) for row in written.rows),
     )
     claims = (
         Claim(text, metric, cells[lower], cells[higher], topic[0] if topic else None)
@@ -244,7 +246,7 @@ def _experiment(written: _Experiment, published: dict[str, Printed], known: dict
         claims=tuple(claims),
         attacks=written.attacks,
         answers=written.answers,
-        standard=written.standard.cell("", published).variant,
+        standard=written.standard.cell("", published, {}).variant,
         needs=written.needs,
         notes=written.notes,
     )
@@ -261,22 +263,19 @@ EXPERIMENTS = tuple(BY_ID.values())
 TABLE_ATTACKS: tuple[AttackName, ...] = ("paper", "adaptive", "audit")
 DPSGD = Variant(dpsgd=True)
 WEIGHT_DECAY = BY_ID["weight-decay"]
-READINGS = (
-    *WEIGHT_DECAY.cells,
-    *(row.cell("cifar10", _PUBLISHED, (("precision", "bf16-mixed"),)) for row in _FILE.readings),
-)
+READINGS = BY_ID["readings"].cells
 # Budgets that the remark of Sec. IV-F prints, and the lower bounds it measured; G = R = 30, delta = 1e-5.
 BUDGET_RADIUS = 30.0
 BUDGET_DELTA = 1e-5
 BUDGETS = tuple(
-    PrintedBudget(row.data, row.cell("", _PUBLISHED).variant, row.epsilon, row.lower) for row in _FILE.budgets
+    PrintedBudget(row.data, row.cell("", _PUBLISHED, {}).variant, row.epsilon, row.lower) for row in _FILE.budgets
 )
 
 
-def chosen(ids: Sequence[str], rows: Sequence[str] = ()) -> list[Experiment]:
+def chosen(ids: Sequence[str], rows: Sequence[str] = (), data: Sequence[str] = ()) -> list[Experiment]:
     """Find experiments by their IDs, in the order in which they are best run; ``all`` is all of them.
 
-    With ``rows`` they are cut down to these rows.
+    With ``rows`` they are cut down to these rows, with ``data`` to the rows of these data sets.
 
     >>> [experiment.id for experiment in chosen(["budgets", "mnist-table"])]
     ['mnist-table', 'budgets']
@@ -295,14 +294,17 @@ def chosen(ids: Sequence[str], rows: Sequence[str] = ()) -> list[Experiment]:
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(f"there is no experiment {name!r}; {hint}`resperturb reproduce list` shows them all.")
     found = [experiment for experiment in EXPERIMENTS if experiment.id in ids or "all" in ids]
-    if not rows:
-        return found
-    known = list(dict.fromkeys(cell.key for experiment in found for cell in experiment.cells))
-    for name in rows:
-        if name not in known:
-            raise UsageError(f"there is no row {name!r} in {', '.join(ids)}; its rows are {', '.join(known)}.")
-    cut = [replace(e, cells=tuple(cell for cell in e.cells if cell.key in rows)) for e in found]
-    return [experiment for experiment in cut if experiment.cells]
+    for what, kind, wanted in (("key", "row", rows), ("data", "data set", data)):
+        known = list(dict.fromkeys(getattr(cell, what) for experiment in found for cell in experiment.cells))
+        for name in wanted:
+            if name not in known:
+                raise UsageError(
+                    f"there is no {kind} {name!r} in {', '.join(ids)}; its {kind}s are {', '.join(known)}."
+                )
+        if wanted:
+            cut = [replace(e, cells=tuple(c for c in e.cells if getattr(c, what) in wanted)) for e in found]
+            found = [experiment for experiment in cut if experiment.cells]
+    return found
 
 
 def with_attacks(experiments: Sequence[Experiment], attacks: Sequence[str]) -> list[Experiment]:

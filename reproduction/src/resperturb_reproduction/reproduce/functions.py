@@ -43,38 +43,35 @@ from resperturb_reproduction.theorems import THEOREM1_ASSUMES, theorem1
 if TYPE_CHECKING:
     from resperturb_reproduction.sde import ReversalResult
 
-Function = Callable[[Preset, Library], Measured]
+Function = Callable[[Experiment, Preset, Library], Measured]
 PATCHES_OF_A_CLASS = 4
 # Two budgets that differ by no more than this factor are taken to be the same, differently rounded.
 SAME_BUDGET = 1.05
 
 
-def sde(strategy: str) -> Function:
+def sde(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Push the sample image through the ODE and an SDE and back, as the paper does and as others could."""
+    from resperturb_reproduction.sde import run_reversal, sample_image, study_convergence, sweep_gamma
 
-    def run(preset: Preset, library: Library) -> Measured:
-        from resperturb_reproduction.sde import run_reversal, sample_image, study_convergence, sweep_gamma
-
-        started = time.monotonic()
-        image, seeds, paths = sample_image(), range(16), 20_000
-        if preset.name == "quick":
-            image, seeds, paths = image[::4, ::4], range(2), 1000
-        reversal = run_reversal(image, strategy, gamma=1.0, dt=0.01, queries=len(seeds))
-        sweep = sweep_gamma(image, strategy, seeds=seeds)
-        study = study_convergence(image, paths=paths)
-        numbers: dict[str, JsonValue] = {
-            "source": "the sample image that is drawn by this package",
-            "pixels": plain(image.shape),
-            "reversal": plain(reversal.summary()),
-            "sweep": plain(sweep.summary()),
-            "convergence": plain(study.summary()),
-            "seeds": list(seeds),
-        }
-        verdict = NOT_COMPARED if preset.name == "quick" else _sde_verdict(reversal)
-        made = made_now(preset, seconds=time.monotonic() - started)
-        return Measured(Computed(f"sde-{strategy}", "computed", (made,), verdict, numbers), (reversal, sweep, study))
-
-    return run
+    started = time.monotonic()
+    strategy = experiment.id.removeprefix("sde-")
+    image, seeds, paths = sample_image(), range(16), 20_000
+    if preset.name == "quick":
+        image, seeds, paths = image[::4, ::4], range(2), 1000
+    reversal = run_reversal(image, strategy, gamma=1.0, dt=0.01, queries=len(seeds))
+    sweep = sweep_gamma(image, strategy, seeds=seeds)
+    study = study_convergence(image, paths=paths)
+    numbers: dict[str, JsonValue] = {
+        "source": "the sample image that is drawn by this package",
+        "pixels": plain(image.shape),
+        "reversal": plain(reversal.summary()),
+        "sweep": plain(sweep.summary()),
+        "convergence": plain(study.summary()),
+        "seeds": list(seeds),
+    }
+    verdict = NOT_COMPARED if preset.name == "quick" else _sde_verdict(reversal)
+    made = made_now(preset, seconds=time.monotonic() - started)
+    return Measured(Computed(experiment.id, "computed", (made,), verdict, numbers), (reversal, sweep, study))
 
 
 def _sde_verdict(reversal: "ReversalResult") -> str:
@@ -90,7 +87,7 @@ def _sde_verdict(reversal: "ReversalResult") -> str:
     return f"{'supported' if agrees else 'contradicted'}: {seen}{beaten}"
 
 
-def idc_examples(preset: Preset, library: Library) -> Measured:
+def idc_examples(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Pick labelled patches, the same ones every time."""
     scale = preset.scale("idc", "table")
     images = load_inputs(DataConfig(spec=scale.spec, limit=scale.limit)).test
@@ -112,7 +109,7 @@ def idc_examples(preset: Preset, library: Library) -> Measured:
     return Measured(Computed("idc-examples", "computed", (made,), verdict, numbers), panels)
 
 
-def budgets(preset: Preset, library: Library) -> Measured:
+def budgets(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Compute what the theorems give for the paper's settings, beside what it printed and what attacks show."""
     started = time.monotonic()
     rows = tuple(_budget_row(printed, preset, library) for printed in BUDGETS)
@@ -232,8 +229,8 @@ def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> The
 
 
 FUNCTIONS: dict[str, Function] = {
-    "sde-additive": sde("additive"),
-    "sde-multiplicative": sde("multiplicative"),
+    "sde-additive": sde,
+    "sde-multiplicative": sde,
     "idc-examples": idc_examples,
     "budgets": budgets,
     "readings": readings,

@@ -107,7 +107,7 @@ def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: 
     target = target_config(cell, scale, seed)
     if audit:
         return Needs(target, audit_trainings(target, preset.shadows_of(cell.variant.dpsgd)))
-    shadows = [paper_shadow(cell, scale, seed, experiment.standard)]
+    shadows = [paper_shadow(cell, scale, seed, experiment.standard)] if "paper" in experiment.attacks else []
     if "adaptive" in experiment.attacks:
         shadows.append(shadow_config(target, adaptive=True))
     return Needs(target, _distinct(shadows))

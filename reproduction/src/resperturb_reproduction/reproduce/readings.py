@@ -10,7 +10,7 @@ from resperturb.data import ImageSet
 from resperturb.errors import BusyError
 from resperturb.files import plain
 from resperturb.training import Execution, Method, Run, Steps, TrainConfig, register_method
-from resperturb_reproduction.reproduce.declarations import DATA_TITLES, READINGS, Printed
+from resperturb_reproduction.reproduce.declarations import DATA_TITLES, READINGS, Experiment, Printed
 from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.measures import (
     NoiseAccuracies,
@@ -104,17 +104,17 @@ def distance(look: Look, paper: Printed) -> float:
     return float(max(abs(found - printed) for found, printed in pairs if printed is not None))
 
 
-def readings(preset: Preset, library: Library) -> Measured:
-    """Train and watch every reading that is not trained yet, one after the other; measure those that are.
+def readings(experiment: Experiment, preset: Preset, library: Library) -> Measured:
+    """Train and watch the rows of ``experiment`` that are not trained; measure all that are there.
 
-    One that another process trains is left to it, so that the same command may run several times side by side.
+    A reading that another process trains is left to it, so that the same command may run several times side by side.
     """
     found: list[Watched] = []
     seconds = 0.0
     for cell in READINGS:
         config = library.bound(target_config(cell, preset.scale(cell.data, "choice"), seed=0))
         folder = library.place(config) / config.digest
-        if library.may_train:
+        if library.may_train and cell in experiment.cells:
             library.say(f"{ID}: {DATA_TITLES[cell.data]}, {cell.name}")
             try:
                 watch(config, folder)

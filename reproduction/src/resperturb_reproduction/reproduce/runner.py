@@ -63,16 +63,17 @@ def run_experiments(
     others comes last. A library that may not train measures what is there.
     """
     require_data(experiments, preset)
-    first = [e for e in experiments if e.kind == "computed" and e.id != "readings"]
-    last = [e for e in experiments if e.kind in ("computed", "budgets") and e not in first]
-    for experiment in first:
-        library.say(f"{experiment.id}: computing")
-        on_result(experiment, FUNCTIONS[experiment.id](preset, library))
-    for units in rounds(experiments, preset):
+    functions = [e for e in experiments if e.id in FUNCTIONS]
+    last = [e for e in functions if e.kind == "budgets" or e.cells]
+    for experiment in functions:
+        if experiment not in last:
+            library.say(f"{experiment.id}: computing")
+            on_result(experiment, FUNCTIONS[experiment.id](experiment, preset, library))
+    for units in rounds((e for e in experiments if e not in functions), preset):
         _run_round(units, preset, library, on_result)
     for experiment in last:
         library.say(f"{experiment.id}: computing")
-        on_result(experiment, FUNCTIONS[experiment.id](preset, library))
+        on_result(experiment, FUNCTIONS[experiment.id](experiment, preset, library))
 
 
 def require_data(experiments: Iterable[Experiment], preset: Preset) -> None:
@@ -225,7 +226,9 @@ def _one_seed(experiment: Experiment, cell: Cell, preset: Preset, library: Libra
     target = library.get(config)
     if target is None:
         return None
-    attackers = {"paper": paper_shadow(cell, scale, seed, experiment.standard)}
+    attackers = {}
+    if "paper" in experiment.attacks:
+        attackers["paper"] = paper_shadow(cell, scale, seed, experiment.standard)
     if "adaptive" in experiment.attacks:
         attackers["adaptive"] = shadow_config(config, adaptive=True)
     attacks: dict[str, AttackFound] = {}

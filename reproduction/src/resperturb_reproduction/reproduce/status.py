@@ -9,7 +9,7 @@ from resperturb_reproduction.reproduce.declarations import Experiment
 from resperturb_reproduction.reproduce.library import audited_models, runs_in, state_of
 from resperturb_reproduction.reproduce.plan import audit_trainings, estimate, trainings
 from resperturb_reproduction.reproduce.presets import Preset, reduction
-from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Trained, load
+from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Computed, Trained, load
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,16 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
     lines = []
     for experiment in experiments:
         wanted, result = trainings([experiment], preset), load(results, experiment.id)
+        done = sum(config.digest in there for config in wanted)
+        trained = not isinstance(result, Computed) or done == len(wanted)
         lines.append(
             Line(
                 id=experiment.id,
                 trainings=len(wanted),
-                done=sum(config.digest in there for config in wanted),
+                done=done,
                 core_seconds_left=left(wanted),
                 presets=() if result is None else tuple(made.preset for made in result.made),
-                complete=result is not None and is_complete(experiment, result, preset),
+                complete=result is not None and trained and is_complete(experiment, result, preset),
             )
         )
     return Status(
