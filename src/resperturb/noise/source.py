@@ -14,7 +14,7 @@ How numbers follow from a key is :mod:`resperturb.noise.normals`.
 import hashlib
 import itertools
 import os
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,8 +79,9 @@ def derive_key(*parts: bytes | int) -> bytes:
     return digest.digest()
 
 
-# What training keys were made of, the newest first: a backward pass that runs a block again must meet the same.
-_drawn: deque[bytes] = deque(maxlen=2**16)
+# What training keys were made of: a backward pass that runs a block again must meet the same.
+_drawn: OrderedDict[bytes, None] = OrderedDict()
+_MOST_DRAWN = 2**16
 
 
 def training_key() -> bytes:
@@ -94,7 +95,11 @@ def training_key() -> bytes:
     _Fork.watch()
     drawn = torch.randint(-(2**63), 2**63 - 1, (2,)).numpy().tobytes()
     if torch._C._current_graph_task_id() == -1:
-        _drawn.appendleft(drawn)
+        while drawn in _drawn:  # the generator was seeded again, and goes through its numbers anew
+            _drawn.popitem()
+        _drawn[drawn] = None
+        if len(_drawn) > _MOST_DRAWN:
+            _drawn.popitem(last=False)
     elif drawn not in _drawn:
         raise UsageError(
             "gradient checkpointing recomputes a block with other noise than its forward pass had, so the gradient "

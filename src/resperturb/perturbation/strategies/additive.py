@@ -168,12 +168,7 @@ class InputNoise:
     def _noised(self, batch: Tensor, training: bool) -> Tensor:
         assert self.strategy.input_std is not None
         if self.strategy.clip_radius is not None:
-            norms = batch.flatten(1).float().norm(dim=1)
-            factors = (self.strategy.clip_radius / norms).clamp(max=1.0)
-            # Less by what rounding can add, so that the norm is within the radius in any precision.
-            rounding = max(torch.finfo(batch.dtype).eps, 8 * torch.finfo(torch.float32).eps)
-            factors = torch.where(factors < 1, factors * (1 - rounding), factors)
-            batch = (batch * factors.view(-1, *[1] * (batch.dim() - 1))).to(batch.dtype)
+            batch = shortened(batch, self.strategy.clip_radius)
         if not self.strategy.input_std or self.source.silenced:
             return batch
         std = self.strategy.input_std
@@ -185,6 +180,25 @@ class InputNoise:
             "the input",
             autocast_type(batch),
         )
+
+
+def shortened(batch: Tensor, radius: float) -> Tensor:
+    """Scale the examples of a batch down to Euclidean norms of at most ``radius``, which no rounding exceeds.
+
+    NaN becomes 0; an example with an infinite value becomes zeros.
+
+    >>> shortened(torch.tensor([[1.0, 2.0], [30.0, 40.0]]), radius=5.0).tolist()
+    [[1.0, 2.0], [2.999..., 3.999...]]
+    """
+    wide = batch.to(torch.float32 if batch.device.type == "mps" else torch.float64).nan_to_num(nan=0.0)
+    flat, precision = wide.flatten(1), torch.finfo(batch.dtype)
+    # Larger by all that a sum of this many squares can be rounded by.
+    norms = flat.norm(dim=1) * (1 + (flat.shape[1] + 8) * torch.finfo(wide.dtype).eps)
+    norms = norms.view(-1, *[1] * (batch.dim() - 1))
+    scaled = wide * (radius / norms)
+    # Towards 0 by what the conversion can round, of numbers below the normal ones too.
+    magnitude = scaled.abs() * (1 - precision.eps) - precision.smallest_normal * precision.eps
+    return torch.where(norms <= radius, wide, scaled.sign() * magnitude.clamp_min(0)).to(batch.dtype)
 
 
 def find_batch(args: Sequence[Any], kwargs: dict[str, Any], parameters: Sequence[str]) -> int | str | None:
