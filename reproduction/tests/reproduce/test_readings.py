@@ -18,7 +18,7 @@ from resperturb_reproduction.reproduce.trajectories import Look, read_trajectory
 
 from resperturb.files import plain
 from resperturb.perturbation import Additive, perturb
-from resperturb.training import load_inputs, method_of, open_run, train
+from resperturb.training import Execution, load_inputs, method_of, open_run, train
 
 PRINTED = Printed(0.511, 0.760, 0.695)
 SCALE = Scale("fashion-sample", 11, 1, limit=80, batch_size=10)
@@ -102,7 +102,7 @@ def test_every_reading_can_be_configured_and_has_a_name_of_its_own() -> None:
 def test_nesterov_is_what_the_optimizer_does() -> None:
     config = NOISY.model_copy(update={"method": method_of("nesterov")})
     members = load_inputs(config.data).members(config.data.part)
-    optimizer = config.method.steps(config, members, readings_module.Execution()).optimizer
+    optimizer = config.method.steps(config, members, Execution()).optimizer
     assert [group["nesterov"] for group in optimizer.param_groups] == [True]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import resperturb_reproduction.nesterov  # noqa: F401 - registers the method
 from resperturb.models import parse_name
 from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training import TrainConfig, make_config

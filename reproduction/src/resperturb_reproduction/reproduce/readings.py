@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from pydantic import JsonValue, TypeAdapter
 
-from resperturb.data import ImageSet
 from resperturb.errors import BusyError
 from resperturb.files import plain
-from resperturb.training import Execution, Method, Run, Steps, TrainConfig, register_method
+from resperturb.training import Run
 from resperturb_reproduction.reproduce.declarations import DATA_TITLES, READINGS, Experiment, Printed
 from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.measures import (
@@ -26,20 +24,6 @@ from resperturb_reproduction.reproduce.trajectories import EVERY, IMAGES, Look, 
 from resperturb_reproduction.reproduce.verdicts import NAMES, Spreads, Verdict, compare
 
 ID = "readings"
-
-
-@register_method("nesterov")
-class Nesterov(Method):
-    """Stochastic gradients with Nesterov's momentum, as in the code of EnResNet."""
-
-    title: ClassVar = "SGD with Nesterov's momentum"
-
-    def steps(self, config: TrainConfig, members: ImageSet, execution: Execution) -> Steps:
-        """Build the network and its optimizer."""
-        steps = Steps(config, members, execution)
-        for group in steps.optimizer.param_groups:
-            group["nesterov"] = True
-        return steps
 
 
 @dataclass(frozen=True)
