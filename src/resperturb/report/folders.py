@@ -42,10 +42,12 @@ def is_audit(path: Path) -> bool:
     Raises:
         UsageError: There are weights without their configuration, or the audit is not finished.
     """
-    if (path / CONFIG).exists() or not ((path / AUDIT_FILE).is_file() or (path / PLAN_FILE).is_file()):
+    if (path / CONFIG).exists():
         return False
     if any(path.glob("*.safetensors")):
         raise UsageError(f"{path} has weights and no {CONFIG}: what they were trained by is not known; restore it.")
+    if not ((path / AUDIT_FILE).is_file() or (path / PLAN_FILE).is_file()):
+        return False
     if not (path / AUDIT_FILE).is_file():
         raise UsageError(f"the audit in {path} has no {AUDIT_FILE}: it is not finished; make the same audit again.")
     return True
