@@ -45,8 +45,14 @@ def test_attacks_that_no_audit_makes_are_not_tested(leaking: ReportedModel) -> N
 def test_a_model_without_an_audit_answers_nothing_that_only_an_audit_knows(leaking: ReportedModel) -> None:
     bare = replace(leaking, audit=None)
     found = {entry.clause.id: entry for entry in entries(read_text("satre"), bare, default_policy(), Declared())}
-    assert found["3.3.6"].status == "not tested"
-    assert found["3.3.3"].status == "not tested"
+    assert found["3.3.06"].status == "not tested"
+    assert found["3.3.04"].status == "not tested"
+
+
+def test_a_model_without_a_guarantee_has_no_unit_of_privacy(leaking: ReportedModel) -> None:
+    found = {one.clause.id: one for one in entries(read_text("nist-800-226"), leaking, default_policy(), Declared())}
+    assert found["unit of privacy"].status == "not tested"
+    assert found["privacy parameters"].missing == ("delta",)
 
 
 def test_precision_is_at_the_declared_prior(leaking: ReportedModel) -> None:

@@ -135,7 +135,10 @@ def _accuracy(facts: Facts) -> str:
 def _files(facts: Facts) -> str | None:
     if facts.audit is None:
         return None
-    return "audit.json and the scores of each attack, bound together by SHA-256; `resperturb verify` checks a run's."
+    return (
+        "audit.json and the scores of each attack, bound together by SHA-256 (`resperturb verify` checks them); "
+        "`resperturb gate --json` records the policy, its limits and each check."
+    )
 
 
 def _declared(name: str, facts: Facts) -> str | None:
@@ -160,7 +163,7 @@ FIELDS: dict[str, Answer] = {
     "reconstruction": _never,
     "guarantee": lambda facts: facts.model.guarantee.words,
     "delta": _delta,
-    "unit": lambda facts: facts.model.guarantee.compares if facts.model.guarantee.protects else None,
+    "unit": lambda facts: facts.model.guarantee.compares if _delta(facts) else None,
     "assumptions": _assumptions,
     "lower_bound": _lower_bound,
     "verdict": _verdict,
@@ -216,7 +219,7 @@ def read_text(name: str) -> Text:
         UsageError: There is no such text, or it has no valid clause.
 
     >>> read_text("satre").clauses[0].id
-    '3.1.4'
+    '3.1.05'
     """
     if name in TEXTS:
         content = parse_yaml((files("resperturb.report") / "texts" / f"{name}.yaml").read_text(), name)
