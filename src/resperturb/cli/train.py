@@ -39,7 +39,7 @@ Any network: `resperturb train --data ./patches --model timm:resnet26d --image-s
 With a formal guarantee, per patient: `resperturb train --data ./xrays --method dp-head --features scattering
 --group-column patient --target-epsilon 3 --out runs/dp`
 
-By a published recipe: `resperturb train --data ./photos --recipe handcrafted-cnn --target-epsilon 3`
+By a published recipe: `resperturb train --data cifar10 --recipe handcrafted-cnn`
 
 From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options override it.
 
@@ -64,6 +64,8 @@ FLAGS = {
     "perturbation.name": "--strategy",
     "method.name": "--method",
 }
+# Of these one says how much noise there is: an option replaces either of a file.
+_AMOUNT_OF_NOISE = ("noise_multiplier", "target_epsilon")
 OF_THE_NETWORK = ("model", "model_args", "weights", "norm", "skip", "dropout")
 
 
@@ -221,7 +223,10 @@ def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, A
     if given["method"]:
         known = file.get("method", {})
         same = isinstance(known, dict) and given["method"].get("name", known.get("name")) == known.get("name")
-        found["method"] = training_method({**(known if same else {}), **given["method"]})
+        kept = dict(known) if same else {}
+        if not given["method"].keys().isdisjoint(_AMOUNT_OF_NOISE):
+            kept = {key: value for key, value in kept.items() if key not in _AMOUNT_OF_NOISE}
+        found["method"] = training_method({**kept, **given["method"]})
     return found
 
 
@@ -257,7 +262,8 @@ def train(
         Path | None, typer.Option(help="YAML file of settings; options override it.", rich_help_panel=RUN)
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Published settings by name: handcrafted-cnn...", rich_help_panel=METHOD)
+        str | None,
+        typer.Option(help="Published settings: handcrafted-cnn, handcrafted-linear.", rich_help_panel=METHOD),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run; named by its hash if left out.", rich_help_panel=RUN)
@@ -285,7 +291,10 @@ def train(
     from resperturb.training.loop import train as train_run
     from resperturb.training.recipes import read_recipe
 
-    file = {**(read_recipe(recipe) if recipe else {}), **read_config(config)}
+    file = read_config(config)
+    if recipe:
+        data = context.obj["data__spec"] or file.get("data", {}).get("spec", "")
+        file = {**read_recipe(recipe, data), **file}
     wanted = make_config(**settings(context.obj, file))
     processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
     if devices > 1 and processes == 1:

@@ -118,10 +118,23 @@ def _linear(width: int, classes: int) -> nn.Module:
 
 
 def _cnn(channels: int, size: tuple[int, int], classes: int) -> nn.Module:
-    """Build the network that Tramer and Boneh 2021 train on scattering coefficients of CIFAR10."""
-    height, width = size[0] // 4, size[1] // 4
+    """Build the networks that Tramer and Boneh 2021 train on scattering: of MNIST, and of CIFAR10 for colours."""
+    height, width = (n // 4 for n in size)
+    begin = nn.Unflatten(1, (channels, height, width))
+    if channels == CHANNELS:
+        return nn.Sequential(
+            begin,
+            nn.Conv2d(channels, 16, 3, stride=2, padding=1),
+            nn.Tanh(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(32 * -(-height // 2) * -(-width // 2), 32),
+            nn.Tanh(),
+            nn.Linear(32, classes),
+        )
     return nn.Sequential(
-        nn.Unflatten(1, (channels, height, width)),
+        begin,
         nn.Conv2d(channels, 64, 3, padding=1),
         nn.Tanh(),
         nn.MaxPool2d(2),

@@ -96,7 +96,8 @@ class RecipeTrainee:
             if epoch in self.checkpoints:
                 # The two models of a pair share a seed, and an attacker does not know the draws of the target.
                 seed = int(np.random.SeedSequence([job.seed, job.number, epoch]).generate_state(1)[0])
-                yield QueriedNetwork(steps.model, self.config, images, f"epoch-{epoch:04d}", seed, self.serve)
+                with steps.released() as model:
+                    yield QueriedNetwork(model, self.config, images, f"epoch-{epoch:04d}", seed, self.serve)
 
     def guarantee(self, delta: float, records: int) -> Guarantee:
         """Return what the training method proves of a model that was trained on so many rows."""

@@ -362,6 +362,9 @@ class TrainConfig(_Frozen):
         parameters = self.method.to_dict()
         name = parameters.pop("name")
         if name == "dpsgd":
+            for added, default in (("augment_multiplicity", 1), ("ema", None)):
+                if parameters[added] == default:
+                    del parameters[added]
             return {"dpsgd": {**parameters, "seeded": self.seeded_noise}}
         other = {} if name == "sgd" else {"method": self.method.to_dict()}
         return {"dpsgd": None, **other, **({} if self.seeded_noise else {"seeded_noise": False})}

@@ -183,7 +183,8 @@ def _train(
             metrics = world.first(end_epoch)
             progress.start_epoch(epoch + 1)
             on_update(Update((epoch + 1) * steps.per_epoch, total, epoch, metrics))
-    world.first(lambda: _finish(run, steps, inputs, members, progress, draws))
+    with steps.released():
+        world.first(lambda: _finish(run, steps, inputs, members, progress, draws))
 
 
 def _begin(run: Run, steps: Steps, world: World) -> Progress:
@@ -236,7 +237,8 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> EpochMetr
         train_accuracy=progress.correct / seen if seen else None,
     )
     if (epoch + 1) % epochs_between_looks(config.epochs, len(steps.members), len(inputs.test)) == 0:
-        scores = evaluate(steps.model, inputs.test, config, draws=1)
+        with steps.released() as model:
+            scores = evaluate(model, inputs.test, config, draws=1)
         metrics = replace(metrics, **{f"test_{name}": value for name, value in vars(scores).items()})
     progress.start_epoch(epoch + 1)
     progress.epsilon = steps.epsilon(progress)

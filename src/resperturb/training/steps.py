@@ -2,6 +2,8 @@
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -84,6 +86,11 @@ class Steps:
         progress.step += 1
         loss_sum = float(loss.detach()) * len(indices) / self.world.size
         return StepOutcome(loss_sum, correct(logits, labels), len(labels))
+
+    @contextmanager
+    def released(self) -> Iterator[nn.Module]:
+        """Show the network as it is published, for as long as the context lasts."""
+        yield self.model
 
     def _logits(self, images: Tensor) -> Tensor:
         with self.hardware.autocast():

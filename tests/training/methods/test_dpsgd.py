@@ -97,6 +97,67 @@ def test_the_gradient_of_a_record_is_its_own(model: str, perturbation: dict[str,
             assert torch.allclose(parameter.grad_sample[record], gradient, rtol=1e-3, atol=1e-5)
 
 
+COPIES = {"name": "dpsgd", "noise_multiplier": 0.0, "clip": 0.01, "augment_multiplicity": 3}
+
+
+def test_the_gradient_of_a_record_is_the_mean_over_its_augmented_copies() -> None:
+    steps = steps_on(4, augment="crop", method=COPIES)
+    images, labels = steps._copies(torch.arange(4), torch.Generator().manual_seed(0))
+    assert labels.tolist() == steps.members.labels.repeat_interleave(3).tolist()
+    assert len(images.flatten(1).unique(dim=0)) > 4
+    outcome = steps._add_gradients(images, labels)
+    assert outcome.seen == 12
+    parameters = list(steps.model.parameters())
+    found = [parameter.grad_sample for parameter in parameters]
+    steps._hooks.disable_hooks()
+    for record in range(4):
+        own = slice(3 * record, 3 * record + 3)
+        loss = F.cross_entropy(steps.model(images[own]), labels[own])
+        for gradients, alone in zip(found, torch.autograd.grad(loss, parameters), strict=True):
+            assert gradients.shape[0] == 4
+            assert torch.allclose(gradients[record], alone, rtol=1e-3, atol=1e-5)
+
+
+def test_copies_are_clipped_together_and_accumulated_in_parts() -> None:
+    assert moved(steps_on(1, batch_size=1, augment="crop", method=COPIES), Progress()).norm() == pytest.approx(
+        0.01, rel=1e-3
+    )
+    # One record at a time, with all of its copies.
+    parts = steps_on(20, batch_size=20, augment="crop", method={**COPIES, "max_physical_batch": 2})
+    assert 0 < moved(parts, Progress()).norm() <= 0.01 * 1.001
+
+
+def test_copies_and_averages_leave_the_guarantee_and_the_names_of_earlier_runs_as_they_are() -> None:
+    plain = tiny_config(augment="crop", method="dpsgd")
+    other = tiny_config(augment="crop", method={"name": "dpsgd", "augment_multiplicity": 4, "ema": 0.99})
+    of_plain, of_other = (one.method.guarantee(one, records=60, steps=9) for one in (plain, other))
+    assert of_plain == of_other
+    assert plain.digest == tiny_config(augment="crop", method={"name": "dpsgd", "ema": None}).digest != other.digest
+    assert other.method.describe().endswith("4 augmented copies, weights averaged (0.99)")
+
+
+def test_the_average_of_the_weights_is_published(tmp_path: Path) -> None:
+    config = tiny_config(epochs=4, method={"name": "dpsgd", "ema": 0.5})
+    steps = DpsgdSteps(config, members_of(config), Execution("cpu"))
+    steps.model.train()
+    progress, average = Progress(), torch.zeros(0)
+    for epoch in range(4):
+        for step in range(3):
+            steps.take(progress)
+            decay = min(0.5, (1 + 3 * epoch + step) / (10 + 3 * epoch + step))
+            average = decay * average + (1 - decay) * flat(steps) if len(average) else flat(steps)
+        progress.start_epoch(epoch + 1)
+    last = flat(steps)
+    with steps.released():
+        assert torch.allclose(flat(steps), average, atol=1e-6)
+    assert flat(steps).equal(last)
+    run = train(config, runs=tmp_path)
+    names = [name for name, _ in steps.model.named_parameters()]
+    saved = torch.cat([load_file(run.model_path)[name].flatten() for name in names])
+    assert torch.allclose(saved, average, atol=1e-6)
+    assert not torch.allclose(saved, last, atol=1e-3)
+
+
 def test_one_record_moves_the_weights_by_the_clipping_norm_at_most() -> None:
     one = steps_on(1, batch_size=1, method={"name": "dpsgd", "noise_multiplier": 0.0, "clip": 0.01})
     assert moved(one, Progress()).norm() == pytest.approx(0.01, rel=1e-3)
@@ -181,9 +242,13 @@ def interrupt_at(step: int):  # type: ignore[no-untyped-def]
     return press
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("crashes", [[1], [4, 8]])
-def test_a_crashed_training_ends_with_the_same_weights_and_guarantee(tmp_path: Path, crashes: list[int]) -> None:
-    config = tiny_config(perturbation=ADDITIVE, augment=True, method={"name": "dpsgd", "max_physical_batch": 8})
+def test_a_crashed_training_ends_with_the_same_weights_and_guarantee(
+    tmp_path: Path, crashes: list[int], optimizer: str
+) -> None:
+    method = {"name": "dpsgd", "max_physical_batch": 8, "augment_multiplicity": 2, "ema": 0.9}
+    config = tiny_config(perturbation=ADDITIVE, augment=True, optimizer=optimizer, lr=0.01, method=method)
     whole = train(config, runs=tmp_path / "whole")
     for step in crashes:
         with pytest.raises(Stop):
@@ -247,6 +312,7 @@ def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Pa
         ),
         ({"method": {"name": "dpsgd", "noise_multiplier": 1.0, "target_epsilon": 1.0}}, "either given .* or found"),
         ({"method": {"name": "dpsgd", "clip": None}}, "give a finite clip"),
+        ({"method": {"name": "dpsgd", "augment_multiplicity": 8}}, "add --augment crop"),
         ({"method": {"name": "dpsgd", "clip": -1.0}}, r"clip"),
         ({"method": {"name": "dpsgd", "shuffled": True}}, r"shuffled"),
     ],

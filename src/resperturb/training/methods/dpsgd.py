@@ -7,10 +7,15 @@ too, of noise alone.
 
 Several processes draw the same sample of all records and share it out. The first one adds the noise, once, to the sum
 over all of them, so the guarantee does not depend on their number.
+
+Two options of De et al. 2022 (arXiv:2204.13650) cost no privacy. A record's gradient may be the mean over several
+augmented copies, which is clipped once. The published weights may be an average over the steps, which is computed
+from noisy weights alone.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -46,8 +51,9 @@ class Dpsgd(Method):
 
     ``clip`` is the largest norm of one record's gradient, None for no clipping, and the noise on a batch's sum of
     gradients is ``noise_multiplier`` times that. ``target_epsilon`` asks for the noise that gives it at ``delta``;
-    it is replaced by that noise once the number of records is known. ``max_physical_batch`` is how many records are
-    in memory at once.
+    it is replaced by that noise once the number of records is known. ``max_physical_batch`` is how many images are
+    in memory at once. A record's gradient is the mean over ``augment_multiplicity`` augmented copies, and ``ema`` is
+    the decay of an exponential moving average of the weights, which is then what is published.
 
     >>> Dpsgd().noise_multiplier
     1.1
@@ -70,6 +76,12 @@ class Dpsgd(Method):
         default=1.0, description="Largest norm of one image's gradient; 1.0, or inf; of dp-head 0.1."
     )
     max_physical_batch: Annotated[int, Field(gt=0)] = Field(default=64, description="Most images at once; 64.")
+    augment_multiplicity: Annotated[int, Field(gt=0)] = Field(
+        default=1, description="dpsgd: augmented copies of each image in a step; 1."
+    )
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="dpsgd: publish averaged weights that decay by this per step: 0.999."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -97,7 +109,9 @@ class Dpsgd(Method):
     def describe(self) -> str:
         """Give noise and clipping."""
         clip = "no clipping" if self.clip is None else f"gradients clipped to {self.clip:g}"
-        return f"DP-SGD, noise {self.noise_multiplier or 0:g}, {clip}"
+        copies = f", {self.augment_multiplicity} augmented copies" if self.augment_multiplicity > 1 else ""
+        average = "" if self.ema is None else f", weights averaged ({self.ema:g})"
+        return f"DP-SGD, noise {self.noise_multiplier or 0:g}, {clip}{copies}{average}"
 
     def check(self, config: TrainConfig) -> None:
         """Refuse what lets records of a batch see each other."""
@@ -119,6 +133,11 @@ class Dpsgd(Method):
             raise UsageError(
                 "balanced class weights are computed from the labels of the records, which DP-SGD must not look at; "
                 "give weights that you know from elsewhere, one per class."
+            )
+        if self.augment_multiplicity > 1 and config.augment == "none" and not config.is_noisy:
+            raise UsageError(
+                "copies of an image differ only if they are augmented; add --augment crop, or leave "
+                "--augment-multiplicity out."
             )
         if config.precision == "16-mixed":
             raise UsageError("16-bit floats need a loss that is scaled, which clipping undoes; use bf16-mixed.")
@@ -221,20 +240,28 @@ class DpsgdSteps(Steps):
         chunks = indices.tensor_split(max(1, math.ceil(len(indices) / self._at_once)))
         outcomes = []
         for number, chunk in enumerate(chunks, start=1):
-            outcomes.append(self._add_gradients(*self._batch(chunk, augmentation)))
+            outcomes.append(self._add_gradients(*self._copies(chunk, augmentation)))
             if number < len(chunks):
                 self._dp_optimizer.signal_skip_step(True)
                 self._dp_optimizer.step()
                 self._dp_optimizer.zero_grad(set_to_none=True)
         self._dp_optimizer.step()
+        self._average(progress.epoch * self.per_epoch + progress.step)
         progress.step += 1
         return StepOutcome(*map(sum, zip(*outcomes, strict=True)))
 
     @property
     def _at_once(self) -> int:
-        return self.dpsgd.max_physical_batch * self.world.size
+        return max(1, self.dpsgd.max_physical_batch // self.dpsgd.augment_multiplicity) * self.world.size
+
+    def _copies(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fetch this process's share of the records, the augmented copies of each next to each other."""
+        copies = [self._batch(indices, augmentation) for _ in range(self.dpsgd.augment_multiplicity)]
+        images = torch.stack([images for images, _ in copies], dim=1).flatten(0, 1)
+        return images, copies[0][1].repeat_interleave(len(copies))
 
     def _add_gradients(self, images: Tensor, labels: Tensor) -> StepOutcome:
+        """Compute the gradient of each record: the mean over its copies."""
         if not len(images):
             for parameter in self._dp_optimizer.params:
                 parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
@@ -242,7 +269,34 @@ class DpsgdSteps(Steps):
         logits = self._logits(images)
         loss = self._loss_sum(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
+        if (copies := self.dpsgd.augment_multiplicity) > 1:
+            for parameter in self._dp_optimizer.params:
+                parameter.grad_sample = parameter.grad_sample.unflatten(0, (-1, copies)).mean(dim=1)
         return StepOutcome(float(loss.detach()), correct(logits, labels), len(labels))
+
+    def _average(self, taken: int) -> None:
+        """Move the averages towards the weights; the first steps count less, as they are far from the rest."""
+        if self.dpsgd.ema is None:
+            return
+        decay = min(self.dpsgd.ema, (1 + taken) / (10 + taken))
+        for parameter in self._dp_optimizer.params:
+            # A part of the optimizer's state, so that checkpoints hold it.
+            average = self.optimizer.state[parameter].setdefault("average", parameter.detach().clone())
+            average.lerp_(parameter.detach(), 1 - decay)
+
+    @contextmanager
+    def released(self) -> Iterator[nn.Module]:
+        """Give the network its averaged weights, if there are any, for as long as the context lasts."""
+        self._exchange()
+        try:
+            yield self.model
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for parameter, state in self.optimizer.state.items():
+            if "average" in state:
+                parameter.data, state["average"] = state["average"], parameter.data
 
 
 def _clipping(optimizer: torch.optim.Optimizer, add_noise: Callable[[Sequence[Any]], None], **settings: Any) -> Any:
