@@ -38,6 +38,24 @@ def test_help_is_light_and_shows_every_command(tmp_path: Path) -> None:
         assert command in done.stdout
 
 
+def test_training_and_deciding_load_no_library_that_they_do_not_use(tmp_path: Path) -> None:
+    code = (
+        "import sys; from resperturb.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'datasets', 'opacus', 'pandas', 'pyarrow', 'sklearn', 'timm', 'transformers'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    for command in (
+        ["train", "--data", "fashion-sample", "--limit", "40", "--epochs", "1", "--gamma", "0.5", "--out", "run"],
+        ["gate", "run"],
+        ["compare", "run"],
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "result.json").exists()
+
+
 def test_help_has_five_panels_and_a_short_line_for_every_command() -> None:
     lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout.splitlines()
     panels = [line.split()[1] for line in lines if line.startswith("╭─")]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from resperturb.bounds.metrics import auc
+
 
 @dataclass(frozen=True)
 class ClassScores:
@@ -34,8 +36,6 @@ def class_scores(logits: Tensor, labels: Tensor) -> ClassScores:
     >>> class_scores(torch.tensor([[2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1]))
     ClassScores(accuracy=0.6666666666666666, auroc=0.75, sensitivity=0.5, specificity=1.0)
     """
-    from sklearn.metrics import roc_auc_score
-
     answers, truth = logits.argmax(dim=1).numpy(), labels.numpy()
     probabilities = logits.double().softmax(dim=1).numpy()
     classes = logits.shape[1]
@@ -47,7 +47,7 @@ def class_scores(logits: Tensor, labels: Tensor) -> ClassScores:
             continue
         # For two classes ties of probabilities near 1 are broken by the difference of the logits.
         scores = (logits[:, 1] - logits[:, 0]).numpy() if classes == 2 else probabilities[:, positive]
-        areas.append(float(roc_auc_score(is_positive, scores)))
+        areas.append(auc(scores[is_positive], scores[~is_positive]))
         found.append(float(np.mean(answers[is_positive] == positive)))
         spared.append(float(np.mean(answers[~is_positive] != positive)))
     return ClassScores(float(np.mean(answers == truth)), _mean(areas), _mean(found), _mean(spared))
