@@ -3,9 +3,10 @@
 import os
 import re
 import signal
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -39,6 +40,36 @@ class Doomed(Note):
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Timed(Note):
+    """Takes longer in this process, or in one of the others."""
+
+    slow_here: bool = False
+    here: int = field(default_factory=os.getpid)
+    alike: ClassVar[bool] = True
+
+    def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_here = os.getpid() == self.here
+        time.sleep(0.5 if is_here == self.slow_here else 0.02)
+        (folder / "note").write_text("here" if is_here else "elsewhere")
+
+
+@pytest.mark.parametrize("slow_here", [True, False])
+def test_many_tasks_that_are_alike_run_as_it_was_measured_to_be_faster(
+    tmp_path: Path, slow_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resperturb.engine.local.usable_cores", lambda: 2)
+    tasks = [Timed(tmp_path / str(number), number, None, slow_here) for number in range(16)]
+    told: list[Task] = []
+    local_engine(tasks, None, lambda task, outcome: told.append(task))
+    places = [(task.folder / "note").read_text() for task in tasks]
+    assert len(told) == len(set(told)) == 16
+    assert places == ["here", "elsewhere", "elsewhere", *["elsewhere" if slow_here else "here"] * 13]
+    local_engine(tasks[:15], None, lambda task, outcome: None)  # too few to measure
+    assert {(task.folder / "note").read_text() for task in tasks[:15]} == {"elsewhere"}
 
 
 def test_a_process_that_dies_every_time_is_given_up_on_and_the_others_are_not(tmp_path: Path) -> None:

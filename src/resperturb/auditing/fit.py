@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class FitTask(Task):
     job: Job
     asked: Asked
     bound: dict[str, str]
+    alike: ClassVar[bool] = True
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Fit, query, keep."""

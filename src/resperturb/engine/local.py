@@ -7,18 +7,21 @@ A pool of our own: an executor of the standard library terminates all its proces
 task that one had, and stops a process twice on Ctrl-C, which a training takes for "at once, do not save".
 """
 
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from statistics import median
 
 from resperturb.engine.shared import Memory, attach, share
 from resperturb.engine.task import DiedError, Task, Tell
@@ -30,7 +33,11 @@ from resperturb.heap import HUGE_PAGES, use_huge_pages
 TRIES = 3
 # Long enough for a training to finish its step and write its checkpoint.
 PATIENCE_SECONDS = 60
+# With as many tasks per core, measuring how to run them costs less than 3% of their time.
+TASKS_PER_CORE = 8
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -97,27 +104,49 @@ class _Pool:
 def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
     """Run tasks in ``jobs`` processes of this machine, which share its cores; with one job, in this process.
 
+    Where ``jobs`` is left open and there are many tasks that are alike, it is measured: the first task has all cores,
+    the next ones have one core each and run side by side, and the rest run in the faster of these two ways.
+
     Args:
         tasks: What to do.
         jobs: Processes at a time; the number of cores if None, and no more than GPUs where there are any.
         tell: Called as each task ends.
     """
-    cores = usable_cores()
+    measured = jobs is None and _is_worth_measuring(tasks)
     jobs = min(_room() if jobs is None else jobs, len(tasks))
     if jobs > 1:
-        pool = _Pool(max(1, cores // jobs))
-        try:
-            _run_all(tasks, pool, jobs, tell)
-        finally:
-            pool.close()
-        return
+        with closing(_Pool(max(1, usable_cores() // jobs))) as pool:
+            faster = True
+            if measured:
+                alone = _run_here(tasks[:1], tell)
+                faster = median(_run_all(tasks[1 : 1 + jobs], pool, jobs, tell)) <= jobs * alone
+                tasks = tasks[1 + jobs :]
+            if faster:
+                _run_all(tasks, pool, jobs, tell)
+                return
+        _log.info("One task at a time, with all cores, is faster here than %d side by side.", jobs)
+    _run_here(tasks, tell)
+
+
+def _is_worth_measuring(tasks: Sequence[Task]) -> bool:
+    import torch
+
+    enough = 1 < usable_cores() <= len(tasks) / TASKS_PER_CORE
+    return enough and all(task.alike for task in tasks) and not torch.cuda.is_available()
+
+
+def _run_here(tasks: Sequence[Task], tell: Tell) -> float:
+    """Run tasks in this process; return the seconds that the last one took."""
+    seconds = 0.0
     for task in tasks:
-        outcome: ResperturbError | None = None
+        started, outcome = time.monotonic(), None
         try:
             task.work(task.folder)
         except ResperturbError as error:
             outcome = error
+        seconds = time.monotonic() - started
         tell(task, outcome)
+    return seconds
 
 
 def _room() -> int:
@@ -136,7 +165,9 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
+def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> list[float]:
+    """Run tasks in processes; return the seconds that each took."""
+    times = []
     todo = deque(range(len(tasks)))
     tries = [0] * len(tasks)
     left = len(tasks)
@@ -153,7 +184,8 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
             assert number is not None
             outcome: ResperturbError | None
             try:
-                outcome = worker.connection.recv()
+                outcome, seconds = worker.connection.recv()
+                times.append(seconds)
                 worker.task = None
             except (EOFError, OSError):
                 pool.drop(worker)
@@ -166,6 +198,7 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> None:
                 )
             left -= 1
             tell(tasks[number], outcome)
+    return times
 
 
 def _work(connection: Connection, threads: int) -> None:
@@ -183,10 +216,12 @@ def _work(connection: Connection, threads: int) -> None:
         while True:
             message = connection.recv_bytes()
             outcome: ResperturbError | None = None
+            started = time.monotonic()
             try:
                 task, memory = cloudpickle.loads(message)
                 if memory is not None and memory.key != key:
                     key, data = memory.key, attach(memory)
+                started = time.monotonic()  # without what unpickling imports
                 task.work(task.folder, shared=None if memory is None else data)
             except ResperturbError as error:
                 outcome = error
@@ -194,7 +229,7 @@ def _work(connection: Connection, threads: int) -> None:
                 traceback.print_exc()
                 said = f"{type(error).__name__}: {error}"
                 outcome = ResperturbError(f"a training failed unexpectedly ({said}); see above.")
-            connection.send(outcome)
+            connection.send((outcome, time.monotonic() - started))
 
 
 def _end_with_parent() -> None:

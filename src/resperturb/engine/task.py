@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from resperturb.errors import ResperturbError
 
@@ -29,9 +29,11 @@ class Task(ABC):
 
     Attributes:
         folder: Where its files are kept, on the machine that the task comes from.
+        alike: Whether tasks of this class that are run together take about as long as each other.
     """
 
     folder: Path
+    alike: ClassVar[bool] = False
 
     @abstractmethod
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
