@@ -5,94 +5,96 @@ and writes the result. Coins of K models are those of the first K of more models
 """
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from resperturb.frontiers import FrontierResult, Study, recipe_study
+from resperturb.frontiers import Study, recipe_study
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
-@dataclass(frozen=True)
-class StudiedData:
-    """A recipe without a defence, and how it is studied."""
-
-    recipe: Mapping[str, Any]
-    models: int
-    defences: tuple[str, ...] = ()
-    canaries: int | None = None
-    population: int | None = None
-    words: str = ""
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-
-ALL = ("additive", "additive-no-input", "additive-decay", "multiplicative")
-ORDINARY = ("weight-decay", "dropout", "label-smoothing", "augmentation")
-OTHERS = ("relaxloss", "hamp", "dpsgd")
-STUDIES = {
-    # Small enough for an hour of one core: 14 by 14 pixels, training sets of about 210 images.
-    "fashion": StudiedData(
+REGULARISATION = (
+    *("weight-decay:0.005", "weight-decay:0.02"),
+    *("dropout:0.2", "dropout:0.5"),
+    *("label-smoothing:0.1", "label-smoothing:0.6"),
+    "augmentation",
+)
+NOISE = (
+    *("additive:0.25", "additive:0.5", "additive:1"),
+    *("additive-no-input:0.5", "additive-no-input:1"),
+    *("additive-decay:0.5", "additive-decay:1"),
+    *("multiplicative:0.5", "multiplicative:1"),
+    "ensemble:2",
+)
+LOSSES = ("relaxloss:0.3", "relaxloss:1", "hamp:0.7", "hamp:0.95")
+PRIVATE = ("dpsgd:0.00625", "dpsgd:0.2", "dpsgd:1", "dp-head:1", "dp-head:3", "dp-head:8")
+EVERY = (*REGULARISATION, *NOISE, *LOSSES, *PRIVATE)
+# A recipe without a defence, and what else is asked of :func:`resperturb.frontiers.recipe_study`.
+STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    # Small enough for about an hour of one core: 12 by 12 pixels, training sets of about 270 images.
+    "fashion": (
         {
-            "data": {"spec": "fashion-sample", "image_size": 14, "limit": 460},
+            "data": {"spec": "fashion-sample", "image_size": 12, "limit": 600},
             "model": "resnet8",
             "epochs": 20,
-            "batch_size": 20,
+            "batch_size": 32,
             "lr": 0.05,
         },
-        models=64,
-        defences=(*ORDINARY, *ALL, *OTHERS),
-        canaries=8,
-        population=44,
+        {"models": 64, "canaries": 12, "population": 60, "noisy_checkpoints": 2},
     ),
     # The study that the design was made for: about 16 core-hours.
-    "cifar10": StudiedData(
+    "cifar10": (
         {
             "data": {"spec": "cifar10", "limit": 10_000},
             "model": "resnet8",
             "epochs": 40,
             "batch_size": 128,
             "lr": 0.1,
-            "precision": "bf16-mixed",
+            "precision": "auto",
         },
-        models=16,
-        population=200,
+        {"models": 16},
     ),
 }
 
 
-def study(name: str, strengths: int, models: int | None = None, seed: int = 0) -> Study:
-    """Set up a study by its name."""
-    chosen = STUDIES[name]
-    return recipe_study(
-        chosen.recipe,
-        defences=chosen.defences,
-        strengths=strengths,
-        models=models or chosen.models,
-        canaries=chosen.canaries,
-        population=chosen.population,
-        seed=seed,
-    )
+def study(name: str, **changes: Any) -> Study:
+    """Set up a study by its name.
+
+    Args:
+        name: Name of the study.
+        changes: Other values for :func:`resperturb.frontiers.recipe_study`.
+
+    Returns:
+        The study.
+    """
+    recipe, settings = STUDIES[name]
+    return recipe_study(recipe, **{"defences": EVERY, **settings, **changes})
 
 
-def main(arguments: Sequence[str] | None = None) -> FrontierResult:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run a study from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.frontier_study", description=__doc__)
     parser.add_argument("name", choices=sorted(STUDIES))
     parser.add_argument("out", type=Path, help="folder that keeps everything")
     parser.add_argument("--models", type=int, default=None)
-    parser.add_argument("--strengths", type=int, default=3)
+    parser.add_argument("--only", default=None, help="names of defences, separated by commas")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--hours", type=float, default=None)
+    parser.add_argument("--dry-run", action="store_true", help="say what would be trained; train nothing")
     parser.add_argument("--save", action="store_true", help="keep the result in docs/results")
     chosen = parser.parse_args(arguments)
-    found = study(chosen.name, chosen.strengths, chosen.models).run(chosen.out, jobs=chosen.jobs, hours=chosen.hours)
+    changes = {"models": chosen.models, "defences": chosen.only and tuple(chosen.only.split(","))}
+    asked = study(chosen.name, **{name: value for name, value in changes.items() if value})
+    if chosen.dry_run:
+        plan = asked.plan(chosen.out, chosen.hours, chosen.jobs)
+        assert plan is not None
+        print(plan.words(asked.models, chosen.jobs))
+        return
+    found = asked.run(chosen.out, jobs=chosen.jobs, hours=chosen.hours)
     if chosen.save:
         found.save(RESULTS / f"frontier-{chosen.name}.json")
-    print("\n".join([found.title, *found.sentences]), file=sys.stderr)
-    return found
+    print("\n".join([found.title, *found.sentences]))
 
 
 if __name__ == "__main__":

@@ -92,25 +92,42 @@ def settings_of(defences: tuple[str, ...] = (), strengths: int = 3) -> tuple[Def
     """List the settings of a study: no defence first, then ordinary regularisation, then the others.
 
     Args:
-        defences: Names; all that are registered if empty.
-        strengths: The most strengths of each.
+        defences: Names, or names with a strength such as ``dropout:0.2``; all that are registered if empty.
+        strengths: The most strengths of each that is named without one.
 
     Returns:
         The settings.
 
     Raises:
-        UsageError: There is no such defence.
+        UsageError: There is no such defence, or a strength is not a number.
 
-    >>> [one.name for one in settings_of(("dropout",), strengths=2)]
-    ['no defence', 'dropout 0.1', 'dropout 0.5']
+    >>> [one.name for one in settings_of(("dropout", "additive:0.7"), strengths=2)]
+    ['no defence', 'dropout 0.1', 'dropout 0.5', 'additive noise 0.7']
     """
     if strengths < 1:
         raise UsageError(f"each defence needs at least one strength, not {strengths}.")
-    names = dict.fromkeys(["none", *(defences or DEFENCES)])
-    known = sorted(names, key=lambda name: (name != "none", not DEFENCES[name].ordinary))
-    return tuple(
-        DefenceSetting(name, level) for name in known for level in spread(DEFENCES[name].strengths, strengths)
-    )
+    found = []
+    for asked in ("none", *(defences or DEFENCES)):
+        name, _, level = asked.partition(":")
+        levels = (_strength(asked, level),) if level else spread(DEFENCES[name].strengths, strengths)
+        found += [DefenceSetting(name, one) for one in levels]
+    return tuple(sorted(dict.fromkeys(found), key=_place))
+
+
+def _place(setting: DefenceSetting) -> tuple[bool, bool]:
+    return setting.defence != "none", not DEFENCES[setting.defence].ordinary
+
+
+def _strength(asked: str, level: str) -> float:
+    name = asked.partition(":")[0]
+    if DEFENCES[name].strengths == (None,):
+        raise UsageError(f"{name} has no strength to set; leave out {':' + level!r}.")
+    try:
+        return float(level)
+    except ValueError:
+        raise UsageError(
+            f"the strength of {name} is a number, such as {name}:{DEFENCES[name].strengths[0]:g}, not {level!r}."
+        ) from None
 
 
 def spread(levels: tuple[Level, ...], most: int) -> tuple[Level, ...]:

@@ -16,6 +16,7 @@ from torch import nn
 
 from resperturb.attacks.signals import Query, queries_for
 from resperturb.auditing.candidates import Candidates, candidates_of
+from resperturb.auditing.design import leave_one_out
 from resperturb.auditing.store import text_digest
 from resperturb.auditing.trainee import Fitted, Job
 from resperturb.bounds.arrays import Floats, Ints, Texts
@@ -51,9 +52,9 @@ def checkpoints_of(epochs: int, count: int = CHECKPOINTS) -> tuple[int, ...]:
     """Choose the epochs after which models are queried: about ``count``, evenly in their logarithm.
 
     >>> checkpoints_of(40), checkpoints_of(3)
-    ((2, 3, 5, 7, 11, 17, 26, 40), (1, 2, 3))
+    ((5, 7, 9, 12, 16, 22, 30, 40), (1, 2, 3))
     """
-    places = np.geomspace(max(1.0, epochs / 20), epochs, count)
+    places = np.geomspace(max(1.0, epochs / 8), epochs, count)
     return tuple(sorted({int(place) for place in places.round()}))
 
 
@@ -116,12 +117,14 @@ class RecipeTrainee:
         some = np.arange(min(rows, len(inputs.train)))
         _, steps = self._begun(Job(0, some, 0, Path()))
         progress = Progress()
-        steps.take(progress)
-        count = max(1, min(TIMED_STEPS, steps.per_epoch - 1))
-        started = time.monotonic()
-        for _ in range(count if steps.per_epoch > 1 else 0):
+        started = 0.0
+        for number in range(1 + TIMED_STEPS):
+            if progress.step == steps.per_epoch:
+                progress.start_epoch(progress.epoch + 1)
+            if number == 1:  # the first step is slow
+                started = time.monotonic()
             steps.take(progress)
-        each = (time.monotonic() - started) / count
+        each = (time.monotonic() - started) / TIMED_STEPS
         images = inputs.train.select(np.arange(min(TIMED_ROWS, len(inputs.train))))
         found = QueriedNetwork(steps.model, self.config, images, "", 0, self.serve)
         started = time.monotonic()
@@ -200,6 +203,7 @@ def recipe_study(
     subgroup_column: str | None = None,
     confidence: float = 0.95,
     margin: float = 0.02,
+    noisy_checkpoints: int = CHECKPOINTS,
 ) -> Study:
     """Set up the study of a recipe under every defence.
 
@@ -215,6 +219,8 @@ def recipe_study(
         subgroup_column: Column of the data whose values are subgroups that are compared, such as the sex.
         confidence: Confidence of intervals, and joint confidence of comparisons.
         margin: The largest difference in leak that does not matter.
+        noisy_checkpoints: The number of checkpoints, the last ones, at which noisy models are queried; each takes
+            ``draws`` answers.
 
     Returns:
         The study.
@@ -232,11 +238,17 @@ def recipe_study(
     made = inputs.canaries("all")
     assert made is not None
     candidates = _candidates(inputs, made, plain.data.group_column, population, seed)
+    # What a method takes from the number of its records, it takes from those of a typical model.
+    typical = candidates.rows[: len(candidates)][leave_one_out(candidates.units, models, seed).members[0]]
     settings = []
     for one, changed in chosen:
-        config = resolve_config(make_config(**{**changed, "data": data}), inputs)
+        asked = make_config(**{**changed, "data": data}).on_rows(typical, seed)
+        config = resolve_config(asked, load_inputs(asked.data))
         defence = DEFENCES[one.defence]
-        trainee = RecipeTrainee(config, checkpoints_of(config.epochs), one.name, defence.serve)
+        stages = checkpoints_of(config.epochs)
+        trainee = RecipeTrainee(
+            config, stages[-noisy_checkpoints:] if config.is_noisy else stages, one.name, defence.serve
+        )
         settings.append(
             StudiedSetting(one.name, one.defence, trainee, defence.ordinary, one.strength, defence.canary)
         )
