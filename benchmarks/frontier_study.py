@@ -51,7 +51,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "epochs": 40,
             "batch_size": 128,
             "lr": 0.1,
-            "precision": "auto",
+            "precision": "bf16-mixed",
         },
         {"models": 16},
     ),
