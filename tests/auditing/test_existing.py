@@ -3,9 +3,16 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.sparse import csr_array
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import resperturb as rp
+from resperturb.auditing.function import rows_of
 from resperturb.errors import UsageError
 from tests.auditing.examples import training
 
@@ -26,6 +33,7 @@ def test_a_leak_of_this_model_is_found_without_and_with_a_recipe(tmp_path: Path)
         out=tmp_path / "audit",
     )  # fmt: skip
     assert found.strongest.auc > alone.strongest.auc
+    assert any("rmia-online" in note for note in found.notes)
     assert found.epsilon_lower.epsilon == 0
     assert "not decided by coins" in " ".join(found.epsilon_lower.assumptions) + found.epsilon_lower.words
     assert found.model.records == 150
@@ -57,13 +65,42 @@ def test_two_sets_that_differ_are_told_by_features_and_by_models(tmp_path: Path)
     )
     assert any("models that saw neither" in caveat for caveat in found.caveats)
 
+    patients = np.repeat(
+        rng.normal(size=(ROWS // 10, 5)), 10, axis=0
+    )  # a patient in two folds would give the set away
+    grouped = rp.audit_model(model, features=patients, groups=np.arange(ROWS) // 10, **settings)
+    assert not any("differ in distribution" in caveat for caveat in grouped.caveats)
+
+
+def test_an_estimator_is_audited_with_a_table_or_a_sparse_matrix(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(ROWS, 4)) + LABELS[:, None]
+    table = pd.DataFrame(numbers, columns=list("abcd")).assign(sex=rng.choice(["f", "m"], ROWS))
+    table.loc[5, "a"] = np.nan
+    columns = make_column_transformer((OneHotEncoder(), ["sex"]), remainder="passthrough")
+    for number, (features, model) in enumerate(
+        [
+            (table, make_pipeline(columns, RandomForestClassifier(20))),
+            (csr_array(numbers), RandomForestClassifier(20)),
+        ]
+    ):
+        inside = np.isin(np.arange(ROWS), MEMBERS)
+        model.fit(rows_of(features, MEMBERS), LABELS[MEMBERS])
+        settings = {"members": inside, "nonmembers": ~inside, "labels": LABELS, "features": features, "quiet": True}
+        assert rp.audit_model(model, out=tmp_path / f"{number}", **settings).leaks
+        found = rp.audit_model(model, out=tmp_path / f"{number}", recipe=model, shadows=4, jobs=1, **settings)
+        assert found.leaks
+    model.fit(numbers, np.where(LABELS, "sick", "healthy"))
+    with pytest.raises(UsageError, match="classes that the model was fitted on"):
+        rp.audit_model(model, out=None, **settings)
+
 
 def test_wrong_sets_are_refused() -> None:
     model = training(LABELS, 0.0)(MEMBERS, 0)
     for wrong, sentence in (
         ({"members": MEMBERS, "nonmembers": MEMBERS[:5]}, "5 rows are among members and non-members"),
         ({"members": [], "nonmembers": OTHERS}, "members must be row numbers"),
-        ({"members": np.ones(ROWS, bool), "nonmembers": OTHERS}, "members must be row numbers"),
+        ({"members": np.ones(ROWS - 1, bool), "nonmembers": OTHERS}, "members must be row numbers"),
         ({"members": [ROWS], "nonmembers": OTHERS}, "from 0 to 299"),
     ):
         with pytest.raises(UsageError, match=sentence):

@@ -130,7 +130,7 @@ def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
     for change in ({"labels": (LABELS + 1) % CLASSES}, {"seed": 1}, {"groups": np.arange(ROWS) // 2}):
         with pytest.raises(UsageError, match=f"{next(iter(change))}"):
             run(train, tmp_path, **change)
-    with pytest.raises(UsageError, match="asked for otherwise .other train."):
+    with pytest.raises(UsageError, match="holds another audit .other train."):
         run(nearest, tmp_path)
 
 
@@ -262,10 +262,11 @@ def shuffled(rows: np.ndarray) -> Any:
     ("change", "reason"),
     [
         (lambda model, loader: (model, shuffled), "not in the order of the rows.*shuffle=False"),
+        (lambda model, loader: (torch.nn.Linear(8, 3), shuffled), "not in the order of the rows"),
         (lambda model, loader: (torch.nn.Sequential(model, torch.nn.Linear(3, 1)), loader), "a logit for each class"),
         (lambda model, loader: (model, lambda rows: [batch * np.nan for batch in loader(rows)]), "NaN for"),
     ],
-    ids=["shuffled", "sigmoid", "nan"],
+    ids=["shuffled", "shuffled without noise", "sigmoid", "nan"],
 )
 def test_a_module_that_is_wrong_is_told_what_it_did(change: Any, reason: str) -> None:
     model, loader = fit(np.arange(60), 0)
@@ -319,7 +320,9 @@ def test_predictions_that_exist_give_the_same_audit(tmp_path: Path) -> None:
         again.report(tmp_path / "report.html")
 
 
-def test_predictions_are_kept_for_a_report_and_not_mixed_with_others(tmp_path: Path) -> None:
+def test_predictions_are_kept_for_a_report_until_others_replace_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     members = RNG.random((5, ROWS)) < 0.5
     p = np.array([nearest(np.flatnonzero(one), 0)(np.arange(ROWS)) for one in members])
     for _ in range(2):
@@ -327,8 +330,12 @@ def test_predictions_are_kept_for_a_report_and_not_mixed_with_others(tmp_path: P
         assert read_audit(tmp_path / "kept") == found
     assert found.model.name == "kept"
     assert found.strongest.full_name in found.report(tmp_path / "report.html").read_text()
-    with pytest.raises(UsageError, match="asked for otherwise"):
-        audit_predictions(p[1], members[1], LABELS, p[1:], members[1:], out=tmp_path / "kept")
+    assert "is replaced" not in caplog.text
+    other = audit_predictions(p[1], members[1], LABELS, p[1:], members[1:], out=tmp_path / "kept")
+    assert read_audit(tmp_path / "kept") == other
+    assert "is replaced" in caplog.text
+    with pytest.raises(ResperturbError, match="run the audit again"):
+        found.report(tmp_path / "report.html")
 
 
 def test_predictions_that_do_not_fit_together_are_refused() -> None:

@@ -69,7 +69,7 @@ def test_other_draws_ask_again_and_another_setup_is_refused(tmp_path: Path) -> N
     audit(train, **settings)  # type: ignore[arg-type]
     audit(train, draws=(1, 4), **settings)  # type: ignore[arg-type]
     assert len(calls) == 10  # nothing of a function's models is kept
-    with pytest.raises(UsageError, match=r"asked for otherwise \(other seed\)"):
+    with pytest.raises(UsageError, match=r"holds another audit \(other seed\)"):
         audit(train, seed=5, **settings)  # type: ignore[arg-type]
 
 

@@ -47,23 +47,20 @@ def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None
     assert done.exit_code == 0, done.output
     shown = " ".join(done.stdout.split())
     for words in (
-        "AUC of every attack on the records",
-        "served",
-        "2 draws",
-        "weights",
         "mislabelled canaries",
         "No guarantee: The noise must be secret",
         "Shown: ",
         "with 95% confidence, as the best of",
-        "attacks that were fixed beforehand",
     ):
         assert words in shown, words
     assert "An attack that finds nothing proves nothing" not in shown
+    assert len(done.stdout.splitlines()) <= 20
     assert done.stdout.startswith(f"{run.path.name} was not seen to leak: AUC 0.")  # 40 records decide nothing
     assert ", canaries 0." in done.stdout.splitlines()[0]
     assert "records and 20 canaries" in shown
     wordy = CliRunner().invoke(app, ["audit", str(run.path), "--one-run", "--draws", "1,2", "--verbose"])
-    assert "An attack that finds nothing proves nothing" in " ".join(wordy.stdout.split())
+    for words in ("An attack that finds nothing proves nothing", "The attacks that were fixed", "2 draws", "weights"):
+        assert words in " ".join(wordy.stdout.split()), words
 
 
 def test_the_audit_fits_80_columns_and_cuts_no_word(run: Run) -> None:

@@ -144,7 +144,7 @@ def test_answers_that_cannot_be_believed_are_asked_again(
 
 
 def test_the_audit_of_another_design_is_refused(audited: tuple[Run, AuditResult]) -> None:
-    with pytest.raises(UsageError, match="asked for otherwise"):
+    with pytest.raises(UsageError, match="holds another audit"):
         audit_run(audited[0], models=6)
 
 

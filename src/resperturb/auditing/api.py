@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from resperturb.attacks.registry import ATTACKS
-from resperturb.auditing.assess import CAVEATS, Settings, assess, model_of, tested
+from resperturb.auditing.assess import Settings, assess, model_of, tested
 from resperturb.auditing.candidates import (
     Candidates,
     candidates_of,
@@ -22,13 +22,21 @@ from resperturb.auditing.candidates import (
 from resperturb.auditing.design import Design, check_shadow_count, given, leave_one_out, one_target
 from resperturb.auditing.existing import Existing, shift_by_features, shift_words
 from resperturb.auditing.fit import fit_models
-from resperturb.auditing.function import Function, TrainFunction, check_train, is_estimator, training_of_estimator
+from resperturb.auditing.function import (
+    Function,
+    TrainFunction,
+    check_train,
+    is_estimator,
+    predictor_of,
+    rows_of,
+    training_of_estimator,
+)
 from resperturb.auditing.predictions import Predictions, check_flags, check_model, check_whole_units
 from resperturb.auditing.store import Plan, Scores, array_digest, keep_scores, opened_store, save_audit
 from resperturb.auditing.targets import assess_targets, exposed_units
 from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.arrays import Ints
-from resperturb.bounds.audit_result import AuditResult, Subject
+from resperturb.bounds.audit_result import CAVEATS, AuditResult, Subject
 from resperturb.engine import Engine, local_engine
 from resperturb.environment import environment
 from resperturb.errors import UsageError
@@ -154,7 +162,7 @@ def _settings(draws: int | Sequence[int], delta: float, confidence: float) -> Se
 
 def audit(
     train: TrainFunction | Trainee | Any,
-    features: ArrayLike | None = None,
+    features: Any = None,
     labels: Labels = None,
     *,
     groups: ArrayLike | None = None,
@@ -275,7 +283,7 @@ def audit_model(
     nonmembers: ArrayLike,
     labels: ArrayLike,
     recipe: TrainFunction | Trainee | None = None,
-    features: ArrayLike | None = None,
+    features: Any = None,
     groups: ArrayLike | None = None,
     shadows: int = 16,
     draws: int | Sequence[int] = (1, 16),
@@ -293,14 +301,15 @@ def audit_model(
     Epsilon is not bounded, since membership was not decided by coins.
 
     Args:
-        predict: The model: a function of row numbers to probabilities ``[rows, classes]``, or a pair of a torch
-            module and a function of row numbers to batches of its inputs.
-        members: Row numbers of its training set.
-        nonmembers: Row numbers of the held-out set, from the same source.
+        predict: The model: a function of row numbers to probabilities ``[rows, classes]``, a pair of a torch module
+            and a function of row numbers to batches of its inputs, or a fitted estimator of scikit-learn.
+        members: Its training set: row numbers, or a mask of all rows.
+        nonmembers: The held-out set, from the same source.
         labels: The class of every row, as whole numbers from 0.
         recipe: ``train(indices, seed)``, which trains as this model was trained; shadow models are trained on halves
             of both sets. Without it only attacks that need no shadow model are made.
-        features: Numbers of every row; a classifier on them tests whether the two sets differ in distribution.
+        features: Numbers of every row, which an estimator needs; a classifier on them tests whether the two sets
+            differ in distribution.
         groups: The group (patient) of every row.
         shadows: The number of shadow models: even, at least 4.
         draws: The numbers of draws that answers of a noisy model are combined over.
@@ -342,17 +351,16 @@ def audit_model(
     check_whole_units(units[rows], own)
     candidates = Candidates(rows, known[rows], kinds[rows], units[rows], unit_name(groups))
     classes = int(known.max()) + 1
+    if is_estimator(predict):
+        predict = predictor_of(predict, features, known)
     count = 0 if recipe is None else shadows
     check_shadow_count(count)
     name = "this model" if out is None else Path(out).name
     trained = None if recipe is None else _trainee(recipe, features, known, guarantee, name)
-    caveats = [
-        "Without a recipe no shadow model is trained: stronger attacks exist."
-        if recipe is None
-        else "No row is outside of all models, so there is no population: RMIA is left out."
-    ]
+    caveats = ["Without a recipe no shadow model is trained: stronger attacks exist."] if recipe is None else []
     if features is not None:
-        said = shift_words(shift_by_features(np.asarray(features)[rows], own), "a linear classifier on the features")
+        found = shift_by_features(rows_of(features, rows), own, units[rows])
+        said = shift_words(found, "a linear classifier on the features")
         caveats += [said] if said else []
     return audit_trainee(
         Existing(predict, classes, trained, guarantee, name),

@@ -6,6 +6,7 @@ import numpy as np
 
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Access, Query, Signals, signals_of
+from resperturb.auditing.answers import SHUFFLED
 from resperturb.auditing.trainee import Fitted
 from resperturb.bounds.arrays import Floats, Ints
 from resperturb.errors import UsageError
@@ -63,7 +64,4 @@ def _check_order(fitted: Fitted, rows: Ints, query: Query, before: Floats) -> No
     # What draws of the noise do to a mean of so many of them.
     spread = float(before.std(axis=0).max(axis=1).mean()) / np.sqrt(len(before)) if len(before) > 1 else 0.0
     if own > ORDER_TOLERANCE and own > 0.6 * others and others > 3 * spread + ORDER_TOLERANCE:
-        raise UsageError(
-            "the answers are not in the order of the rows that were asked for: row numbers backwards must give the "
-            "same answers backwards. Does a loader shuffle (shuffle=False)?"
-        )
+        raise UsageError(SHUFFLED)

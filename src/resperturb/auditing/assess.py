@@ -34,12 +34,6 @@ from resperturb.privacy import Guarantee, nothing_proven
 # The share of candidates that are looked at as the most exposed, and the fewest of them.
 EXPOSED_SHARE, FEWEST_EXPOSED = 0.02, 20
 
-CAVEATS = (
-    "An attack that finds nothing proves nothing: a stronger one may exist. What is found is a leak.",
-    "Balanced accuracy is that of the best threshold in hindsight, which flatters the attack when records are few.",
-    "The strongest of many attacks is found in hindsight: its AUC is a little too high. Bounds on epsilon are not "
-    "concerned: the attacks they come from were fixed before, and their number is corrected for.",
-)
 UNBOUNDED: Mapping[Chance, str] = {
     "balanced": "every row is in exactly half of all models, so membership was not decided by independent coins.",
     "given": "membership was not decided by coins; the training set and the held-out set were given.",

@@ -174,12 +174,14 @@ def check_columns(groups: ArrayLike | None, kinds: ArrayLike | None, rows: int) 
 
 
 def check_rows(name: str, rows: ArrayLike, count: int) -> Ints:
-    """Return row numbers, none of them twice, or say what is wrong with them.
+    """Return row numbers, none of them twice, or say what is wrong with them; a mask of all rows will do too.
 
-    >>> check_rows("members", [2, 0], count=3)
-    array([2, 0])
+    >>> check_rows("members", [2, 0], count=3), check_rows("members", [True, False, True], count=3)
+    (array([2, 0]), array([0, 2]))
     """
     found = unmasked(name, rows)
+    if found.dtype == bool and found.shape == (count,):
+        found = np.flatnonzero(found)
     if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size:
         raise UsageError(f"{name} must be row numbers, counted from 0; not an array of {found.dtype} {found.shape}.")
     if found.min() < 0 or found.max() >= count or len(np.unique(found)) < len(found):

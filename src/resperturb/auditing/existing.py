@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from resperturb.attacks.evidence import ShadowStatistics
 from resperturb.attacks.signals import View
@@ -40,7 +39,7 @@ class Existing:
     recipe: Trainee | None = None
     claimed: Guarantee | None = None
     name: str = "this model"
-    description: str = "a model that existed"
+    description: str = "an existing model"
 
     def digest(self) -> str:
         """Name the recipe; the model itself is queried each time, for its source does not name its weights."""
@@ -64,31 +63,51 @@ class Existing:
         return None if self.recipe is None else self.recipe.shared()
 
 
-def shift_by_features(features: ArrayLike, members: Bools) -> AttackMetrics:
-    """Try to tell members from non-members by what the caller knows of the rows: a cross-validated classifier.
+def shift_by_features(features: Any, members: Bools, units: Ints) -> AttackMetrics:
+    """Distinguish members from non-members by their features alone, with a cross-validated linear classifier.
 
     Args:
-        features: Numbers of every row, ``[rows, ...]``; only the first 200 columns are used.
+        features: Numbers of every row: an array ``[rows, ...]``, a sparse matrix, or a DataFrame, of which numeric
+            columns are used. Only the first 200 columns count; missing values are replaced by the column's mean.
         members: Membership of every row.
+        units: The group of every row; no group is in two folds.
 
     Returns:
-        How well the classifier does on rows that it was not fitted on.
+        Metrics on rows that the classifier was not fitted on.
 
     Raises:
-        UsageError: The features are not one row of finite numbers per row.
+        UsageError: The features are not one row of numbers per row.
     """
+    from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_predict
+    from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    array = np.asarray(features, dtype=np.float64)
-    if array.ndim < 2 or len(array) != len(members) or not np.isfinite(array).all():
+    if hasattr(features, "select_dtypes"):
+        features = features.select_dtypes(("number", "bool"))
+    elif hasattr(features, "tocsr"):
+        features = features[:, :MOST_COLUMNS].toarray()
+    try:
+        array = np.asarray(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"features must be numbers ({error}).") from None
+    if array.ndim < 2 or len(array) != len(members) or np.isinf(array).any():
         raise UsageError(f"features must be finite numbers, one row for each of the {len(members)} rows.")
     flat = array.reshape(len(array), -1)[:, :MOST_COLUMNS]
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
-    guessed = cross_val_predict(model, flat, members, cv=FOLDS, method="decision_function")
-    return attack_metrics(guessed[members], guessed[~members], confidence=SURE, rates=())
+    model = make_pipeline(
+        SimpleImputer(keep_empty_features=True), StandardScaler(), LogisticRegression(C=0.1, max_iter=500)
+    )
+    folds = StratifiedGroupKFold(FOLDS)
+    guessed = cross_val_predict(model, flat, members, groups=units, cv=folds, method="decision_function")
+    return attack_metrics(
+        guessed[members],
+        guessed[~members],
+        confidence=SURE,
+        member_groups=units[members],
+        nonmember_groups=units[~members],
+        rates=(),
+    )
 
 
 def shift_by_models(shadows: ShadowStatistics, view: View, members: Bools, units: Ints) -> AttackMetrics:

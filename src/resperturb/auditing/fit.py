@@ -324,8 +324,8 @@ class Models:
     def _run(self, tasks: list[FitTask], count: int) -> None:
         sizes = sorted(len(task.job.rows) for task in tasks)
         self.progress.say(
-            f"auditing: {count} models ({count - len(tasks)} there already), each trained on {sizes[0]} to "
-            f"{sizes[-1]} rows and asked about {len(self.candidates.rows)}."
+            f"training {len(tasks)} of {count} model{'s' if count > 1 else ''}, each on {sizes[0]} to {sizes[-1]} "
+            f"rows and queried about {len(self.candidates.rows)}."
         )
         done = 0
 
@@ -373,10 +373,13 @@ class Models:
     def _kept(self, number: int, stage: str = "") -> Answers | None:
         """Read the answers of a model; those of a second seed replace those of the first."""
         folder = self.store.folder
-        if folder is not None and number not in self._retried:
-            path = answers_path(folder, number, stage)
-            if path.exists() and kept_seed(path) == str(self._seed(number) + RETRIED):
+        path = None if folder is None else answers_path(folder, number, stage)
+        if path is not None and path.exists():
+            seed = kept_seed(path)
+            if number not in self._retried and seed == str(self._seed(number) + RETRIED):
                 self._retried.add(number)
+            elif number in self._retried and seed != str(self._seed(number)):
+                return None  # of the first seed
         return self.store.answers(number, len(self.candidates.rows), {**self._bound(number), "stage": stage}, stage)
 
     def _finished(self, number: int) -> None:

@@ -9,7 +9,6 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from resperturb.auditing.answers import FittedFunction
 from resperturb.auditing.trainee import Fitted, Job
@@ -117,10 +116,10 @@ def is_estimator(thing: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class EstimatorTraining:
-    """Fits copies of an estimator of scikit-learn on rows of arrays."""
+    """Fits copies of an estimator of scikit-learn on rows of an array, a sparse matrix or a DataFrame."""
 
     estimator: Any
-    features: Array
+    features: Any
     labels: Ints
 
     def __call__(self, indices: Ints, seed: int) -> Callable[[Ints], Array]:
@@ -130,30 +129,59 @@ class EstimatorTraining:
         model = clone(self.estimator)
         seeds = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
         model.set_params(**dict.fromkeys(seeds, seed % 2**32))
-        model.fit(self.features[indices], self.labels[indices])
-        if not hasattr(model, "predict_proba"):
-            raise UsageError(f"{type(model).__name__} has no predict_proba; an audit needs class probabilities.")
-        return functools.partial(_probabilities, model, self.features, int(self.labels.max()) + 1)
+        model.fit(rows_of(self.features, indices), self.labels[indices])
+        return predictor_of(model, self.features, self.labels)
 
 
-def _probabilities(model: Any, features: Array, classes: int, rows: Ints) -> Array:
+def predictor_of(model: Any, features: Any, labels: Ints) -> Callable[[Ints], Array]:
+    """Return the predictor of a fitted estimator, a function of row numbers to probabilities.
+
+    Raises:
+        UsageError: There is not one row of features per label, or the estimator gives no probabilities of them.
+    """
+    if not hasattr(model, "predict_proba"):
+        raise UsageError(f"{type(model).__name__} has no predict_proba; an audit needs class probabilities.")
+    if not set(getattr(model, "classes_", ())) <= set(range(int(labels.max()) + 1)):
+        raise UsageError(f"labels must be the classes that the model was fitted on, which are {model.classes_}.")
+    return functools.partial(_probabilities, model, _features(features, labels), int(labels.max()) + 1)
+
+
+def _probabilities(model: Any, features: Any, classes: int, rows: Ints) -> Array:
     found = np.zeros((len(rows), classes))
-    found[:, model.classes_] = model.predict_proba(features[rows])
+    found[:, model.classes_] = model.predict_proba(rows_of(features, rows))
     return found
 
 
-def training_of_estimator(estimator: Any, features: ArrayLike | None, labels: Ints) -> EstimatorTraining:
+def rows_of(features: Any, rows: Ints) -> Any:
+    """Return some rows of an array, a list, a sparse matrix or a DataFrame."""
+    if hasattr(features, "tocsr"):
+        return features.tocsr()[rows]
+    return features.iloc[rows] if hasattr(features, "iloc") else np.asarray(features)[rows]
+
+
+def training_of_estimator(estimator: Any, features: Any, labels: Ints) -> EstimatorTraining:
     """Return a training function of an estimator and its data.
 
     Raises:
         UsageError: There are no features, or not one row of them per label.
     """
-    if features is None or not hasattr(features, "__len__"):
-        raise UsageError("auditing an estimator takes its data: rp.audit(estimator, X, y).")
-    array = np.asarray(features)
-    if len(array) != len(labels):
-        raise UsageError(f"the features have {len(array)} rows, and there are {len(labels)} labels.")
-    return EstimatorTraining(estimator, array, labels)
+    return EstimatorTraining(estimator, _features(features, labels), labels)
+
+
+def _features(features: Any, labels: Ints) -> Any:
+    """Check the data of an estimator; a DataFrame keeps its columns, and a sparse matrix is never filled."""
+    if features is None:
+        raise UsageError(
+            "an estimator needs its data: rp.audit(estimator, X, y), or rp.audit_model(..., features=X)."
+        )
+    found = features.tocsr() if hasattr(features, "tocsr") else features
+    if not (hasattr(found, "tocsr") or hasattr(found, "iloc")):
+        found = np.asarray(found)
+    if found.shape[:1] != (len(labels),):
+        raise UsageError(
+            f"features must have a row for each of the {len(labels)} labels; their shape is {found.shape}."
+        )
+    return found
 
 
 def function_digest(function: Any) -> str:

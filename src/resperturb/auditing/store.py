@@ -6,6 +6,7 @@ Everything is bound to the plan, and the result to the scores, so that files of 
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -258,8 +259,10 @@ def _check_free(folder: Path, plan: Plan) -> None:
         if foreign:
             raise UsageError(f"{folder} exists and holds no audit; choose another out=.")
         return
-    if not any((folder / MODELS).glob("*")) and not (folder / AUDIT_FILE).exists():
-        return  # a plan without answers
+    if not any((folder / MODELS).glob("*")):
+        if present != plan and (folder / AUDIT_FILE).exists():
+            _logger.warning("%s: its audit, which trained nothing, is replaced.", folder)
+        return
     changed = [
         name
         for name, value in asdict(plan).items()
@@ -270,8 +273,8 @@ def _check_free(folder: Path, plan: Plan) -> None:
         causes = [name for name in changed if name not in ("groups", "kinds", "rows")]
         changed = ["seed"] if "seed" in changed else causes or changed
         raise UsageError(
-            f"{folder} holds an audit that was asked for otherwise (other {', '.join(changed)}); its models would "
-            "not be comparable. Choose another out=, or delete the folder."
+            f"{folder} holds another audit (other {', '.join(changed)}), whose models would not be comparable. "
+            "Choose another out=, or delete the folder."
         )
 
 
@@ -379,7 +382,7 @@ def _warn_of_weaker(folder: Path, new: AuditResult) -> None:
         )
 
 
-def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditResult:
+def read_audit(folder: str | os.PathLike[str], digests: Mapping[str, str] | None = None) -> AuditResult:
     """Read the audit in a folder; plan, result and scores are checked against each other.
 
     Args:
@@ -392,6 +395,7 @@ def read_audit(folder: Path, digests: Mapping[str, str] | None = None) -> AuditR
     Raises:
         ResperturbError: A file is missing, damaged, was changed, or is of another audit or version.
     """
+    folder = Path(folder)
     path = folder / AUDIT_FILE
     if read_json(_Version, path, AGAIN).schema != SCHEMA:
         raise ResperturbError(f"{path} {OTHER_VERSION}.")

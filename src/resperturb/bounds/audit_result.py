@@ -22,6 +22,14 @@ RECORD, CANARIES, GROUP = "record", "canaries", "group"
 
 Subject = Literal["this model", "models of this recipe"]
 Verdict = Literal["refuted", "consistent", "gap", "nothing proven"]
+# What is true of every audit.
+CAVEATS = (
+    "An attack that finds nothing proves nothing: a stronger one may exist. What is found is a leak.",
+    "Balanced accuracy is that of the best threshold in hindsight, which flatters the attack when records are few.",
+    "The strongest of many attacks is chosen in hindsight, so its AUC is slightly too high. Bounds on epsilon come "
+    "from attacks that were fixed beforehand, and their number is corrected for.",
+)
+
 # Two bounds on epsilon that are no further apart than this agree for every practical purpose.
 AGREEMENT = 1.0
 
@@ -49,8 +57,8 @@ class AttackResult:
 
     @property
     def kind(self) -> str:
-        """The kind of candidate that the attack is judged by: records where there are any."""
-        order = (RECORD, CANARIES, *self.metrics)
+        """The kind of candidate that the attack is judged by: groups where there are any, else records."""
+        order = (GROUP, RECORD, CANARIES, *self.metrics)
         return next(kind for kind in order if kind in self.metrics)
 
     @property
@@ -132,7 +140,7 @@ class AuditResult:
     ``targets`` is the number of attacked models, ``unit`` what shares a coin (``record``, ``patient``), ``design``
     what decided membership, and ``left_out`` what was not used, and why. ``subject`` says what the numbers are about.
     ``named`` are the units that a leave-one-out audit names as exposed, for the owner's eyes only.
-    Printed, it is a sentence and a line per fixed attack.
+    Printed, it is a sentence, a line per fixed attack, and its own caveats.
     """
 
     model: Model
@@ -169,7 +177,12 @@ class AuditResult:
             for attack in self.fixed
             for low, high in [attack.auc_interval]
         ]
-        return "\n".join([self.sentence, *lines])
+        return "\n".join([self.sentence, *lines, *self.notes])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The caveats of this audit, without those that every audit has."""
+        return tuple(caveat for caveat in self.caveats if caveat not in CAVEATS)
 
     @property
     def sentence(self) -> str:
@@ -178,8 +191,10 @@ class AuditResult:
         found = attack.metrics[kind]
         low, high = found.auc_interval
         about = "" if kind == RECORD else f" on {kind}"
+        if kind == GROUP:
+            about = f" per {self.unit}, {attack.metrics[RECORD].auc:.3f} per record,"
         over = f", mean over {found.targets} targets" if found.targets > 1 else ""
-        unit = " per group" if self.epsilon_lower.unit == "group" else ""
+        unit = f" per {self.unit}" if self.epsilon_lower.unit == "group" and not self.epsilon_lower.unmet else ""
         return (
             f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
             f"({low:.3f} to {high:.3f}){about}{over} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "

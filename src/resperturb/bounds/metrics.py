@@ -111,7 +111,7 @@ def balanced_accuracy(members: ArrayLike, nonmembers: ArrayLike, threshold: floa
         threshold: Scores from here on are accepted; the best in hindsight if None.
 
     Returns:
-        The accuracy if as many members as non-members were asked about.
+        The accuracy if as many members as non-members were queried.
 
     Raises:
         UsageError: A score is NaN, or one of the two sides is empty.

@@ -1,4 +1,4 @@
-"""``resperturb audit``: every attack on a run, or on one's own training, and what they show beside what is proven."""
+"""``resperturb audit``: attack a run, your own training or an existing model, and compare with what is proven."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -7,7 +7,7 @@ import typer
 
 from resperturb.cli.data_in import DataInOption
 from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit, shown_rate, visible, warn_of_few
+from resperturb.cli.output import JsonOption, VerboseOption, emit, shown_rate, visible, warn_of_few
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +27,7 @@ the run was trained with some (`resperturb train --canaries`).
 
 `--training my_module:setup` audits your own training code instead of a run. `setup()` returns the arguments of
 `resperturb.audit` as a dictionary: `{"train": train, "labels": labels, "groups": patients}`.
-`--model my_module:setup` audits a model that exists: the arguments of `resperturb.audit_model`.
+`--model my_module:setup` audits an existing model: the arguments of `resperturb.audit_model`.
 
 `--one-run` trains no shadow models: only attacks that need none are made.
 
@@ -78,7 +78,7 @@ def audit(
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is bounded.")] = 1e-5,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals and of the bound.")] = 0.95,
     data_in: DataInOption = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print standing caveats too.")] = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""
@@ -107,7 +107,7 @@ def audit(
         if out is None:
             raise UsageError("--training and --model need --out, a folder that keeps the audit.")
         if model is not None and settings.pop("models", None) is not None:
-            raise UsageError("leave-one-out audits a recipe; a model that exists is one target.")
+            raise UsageError("leave-one-out audits a recipe; an existing model is one target.")
         what = "audit" if model is None else "audit_model"
         given = _setup("--training" if model is None else "--model", training or model or "", what)
         found = getattr(resperturb, what)(**{**settings, "seed": seed, **given}, out=out)
@@ -152,7 +152,7 @@ def _setup(option: str, name: str, what: str) -> dict[str, Any]:
 
 
 def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
-    """Print an audit: its verdict in a line, leakage over all axes, the canaries, and the two bounds."""
+    """Print an audit in about 15 lines: the verdict, who is found, the two bounds, caveats; tables if asked."""
     from rich.text import Text
 
     from resperturb.report.gate import tried
@@ -160,7 +160,7 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     strongest = found.strongest
     low, high = strongest.auc_interval
     of = "the strongest of " if len(found.fixed) > 1 else ""
-    console.print(Text(visible(_verdict(found)), style="bold"))
+    console.print(Text(visible(_verdict(found)), style="bold red" if found.leaks else "bold"))
     console.print(
         f"AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by {strongest.full_name}: {of}{tried(found)}.\n"
         f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
@@ -168,16 +168,24 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
         markup=False,
     )
     kind = strongest.kind
-    console.print(_axes(found, kind))
-    console.print(_fixed(found, kind))
-    if len({kind for attack in found.attacks for kind in attack.metrics}) > 1:
-        console.print(_kinds(found))
+    kinds = [one for one in dict.fromkeys(one for attack in found.fixed for one in attack.metrics) if one != kind]
+    if verbose:
+        console.print(_axes(found, kind))
+        console.print(_fixed(found, kind))
+        if kinds:
+            console.print(_kinds(found))
+    else:
+        for other in kinds:
+            best = max((one.metrics[other] for one in found.fixed if other in one.metrics), key=lambda one: one.auc)
+            low, high = best.auc_interval
+            console.print(f"{_plural(found, other)}: AUC {best.auc:.3f} ({low:.3f} to {high:.3f})", markup=False)
     warn_of_few(console, strongest.metrics[kind])
     _show_exposed(console, found)
     _show_bounds(console, found)
-    if verbose:
-        for line in (*found.epsilon_lower.assumptions, *found.caveats):
-            console.print(f"- {line}", markup=False)
+    for line in (*found.epsilon_lower.assumptions, *found.caveats) if verbose else found.notes:
+        console.print(f"- {line}", markup=False)
+    if not verbose:
+        console.print("Every attack and rate, assumptions and standing caveats: --verbose.")
 
 
 def _verdict(found: "AuditResult") -> str:
@@ -194,7 +202,7 @@ def _verdict(found: "AuditResult") -> str:
 
 
 def _bound_words(found: "AuditResult") -> str:
-    unit = " per group (patient)" if found.epsilon_lower.unit == "group" else ""
+    unit = f" per {found.unit}" if found.epsilon_lower.unit == "group" and not found.epsilon_lower.unmet else ""
     return found.epsilon_lower.words + unit
 
 
@@ -215,7 +223,7 @@ def _axes(found: "AuditResult", kind: str) -> Any:
         table.add_column(column, justify="right")
     for row in dict.fromkeys(row for row, _ in cells):
         table.add_row(row, *(cells.get((row, column), "") for column in columns))
-    return _titled(f"AUC of every attack on the {_plural(kind)} (0.5 is a coin toss)", table)
+    return _titled(f"AUC of every attack on the {_plural(found, kind)} (0.5 is guessing)", table)
 
 
 def _titled(title: str, table: "Table") -> Any:
@@ -237,10 +245,10 @@ def _column(attack: "AttackResult") -> str:
     return f"{attack.draws} draws" if attack.access == "served" and attack.draws > 1 else attack.access
 
 
-def _plural(kind: str) -> str:
-    if kind.startswith(("group", "canaries")):
-        return kind.replace("group", "groups (patients)", 1)
-    return "records" if kind == "record" else f"{kind.replace('_', '-')} canaries"
+def _plural(found: "AuditResult", kind: str) -> str:
+    from resperturb.report.wording import group_name, whom
+
+    return whom(kind, group_name(found))
 
 
 def _fixed(found: "AuditResult", kind: str) -> Any:
@@ -263,7 +271,7 @@ def _kinds(found: "AuditResult") -> Any:
     rates = _seen([attack.metrics[kind] for kind, attack in best.items()])
     table = _metrics_table("kind and attack", rates, [])
     for kind, attack in best.items():
-        name = f"{_plural(kind)}\n  {_row(attack)}, {_column(attack)}"
+        name = f"{_plural(found, kind)}\n  {_row(attack)}, {_column(attack)}"
         table.add_row(name, *_numbers_of(attack.metrics[kind], rates))
     return _titled("The strongest attack on each kind of candidate, in hindsight", table)
 
@@ -301,8 +309,7 @@ def _show_exposed(console: Any, found: "AuditResult") -> None:
     low, high = exposed.metrics.auc_interval
     console.print(
         f"Most exposed: on the {exposed.count} candidates that shadow models tell apart best, {exposed.attack} has "
-        f"an "
-        f"AUC of {exposed.metrics.auc:.3f} ({low:.3f} to {high:.3f}). The worst, a "
+        f"an AUC of {exposed.metrics.auc:.3f} ({low:.3f} to {high:.3f}). The worst, a "
         f"{exposed.worst_kind.replace('_', '-')}, is {exposed.separation:.1f} standard deviations apart between "
         "models with and without it.",
         markup=False,

@@ -66,7 +66,7 @@ def warn_of_few(console: Any, metrics: "AttackMetrics") -> None:
     """Say so if an attack was measured on so few that its numbers say next to nothing."""
     if min(metrics.members, metrics.nonmembers) < FEW:
         console.print(
-            f"[bold yellow]Only {metrics.members} members and {metrics.nonmembers} non-members were asked about:[/] "
+            f"[bold yellow]Only {metrics.members} members and {metrics.nonmembers} non-members were queried:[/] "
             f"with fewer than {FEW} of each, luck alone can give any of these numbers."
         )
 

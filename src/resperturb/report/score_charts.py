@@ -42,7 +42,7 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
             curve = _curve(number, attack, f"{run.name}, {attack.name}", {"color": colour(number, 60), "width": 1})
             data.append(curve | {"showlegend": False, "visible": False})
         toggles.append(Toggle("attacks", (Option("strongest", strongest), Option("all", [True] * len(data)))))
-    worded = "; ".join(f"{run.name}, {attack.name}: AUC {attack.result.auc:.3f}" for _, run, attack in found)
+    worded = "; ".join(f"{run.name}, {attack.name}: AUC {attack.auc:.3f}" for _, run, attack in found)
     kinds = " and ".join(sorted({whom(attack.candidates) for _, _, attack in found}))
     return Chart(
         "roc",

@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 from resperturb.auditing.store import read_scores
-from resperturb.bounds.audit_result import AttackResult, AttackScores, AuditResult
+from resperturb.bounds.audit_result import RECORD, AttackResult, AttackScores, AuditResult
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredAttack:
-    """An attack that was fixed beforehand with its scores, on the kind of candidate that it is judged by."""
+    """An attack that was fixed beforehand with its scores on one kind of candidate: records, or else canaries."""
 
     result: AttackResult
+    candidates: str
     scores: AttackScores
 
     @property
@@ -19,9 +20,9 @@ class ScoredAttack:
         return self.result.full_name
 
     @property
-    def candidates(self) -> str:
-        """The kind of its candidates: ``record`` or a kind of canary."""
-        return self.result.kind
+    def auc(self) -> float:
+        """The area under the ROC curve of these scores."""
+        return self.result.metrics[self.candidates].auc
 
 
 def scored_attacks(audit: AuditResult) -> list[ScoredAttack]:
@@ -33,4 +34,6 @@ def scored_attacks(audit: AuditResult) -> list[ScoredAttack]:
     if audit.folder is None:
         return []
     scores = read_scores(audit.folder, audit.digests.get("scores", ""))
-    return [ScoredAttack(attack, scores.pooled(attack.key, attack.kind)) for attack in audit.fixed]
+    kinds = [(attack, RECORD if RECORD in attack.metrics else attack.kind) for attack in audit.fixed]
+    found = [ScoredAttack(attack, kind, scores.pooled(attack.key, kind)) for attack, kind in kinds]
+    return sorted(found, key=lambda one: -one.auc)
