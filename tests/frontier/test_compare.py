@@ -1,11 +1,13 @@
 """Comparisons at equal accuracy keep their rates on simulated settings, and find what is there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from resperturb.errors import UsageError
-from resperturb.frontiers.compare import best_of, compare
+from resperturb.frontiers.compare import best_of, compare, comparisons_of
 from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, Curve, leaks_of, tpr
 from tests.bounds.test_targets import scored
 
@@ -78,6 +80,19 @@ def test_equal_accuracy_is_interpolation() -> None:
     (found,) = compare([plain, defended])
     assert found.difference.mean == pytest.approx(0.0, abs=1e-12)
     assert found.comparators == ("none stopped at 5 to 10",)
+
+
+def test_heuristics_are_compared_with_a_formal_method_at_their_accuracy() -> None:
+    rng = np.random.default_rng(7)
+    luck = rng.normal(0, 0.02, 32)
+    plain = curve(rng, "none", True, 0.0, 32, luck)
+    noise = stopped(curve(rng, "noise 1", False, 0.05, 32, luck))
+    private = replace(curve(rng, "dpsgd 1", False, 0.0, 32, luck), epsilon=1e4)
+    found = {(one.setting, one.against): one for one in comparisons_of([plain, noise, private], 0.95, 0.02)}
+    assert set(found) == {("noise 1", ""), ("dpsgd 1", ""), ("none", "dpsgd"), ("noise 1", "dpsgd")}
+    assert found["noise 1", "dpsgd"].verdict == "leaks more"
+    assert found["none", "dpsgd"].verdict == "equivalent"
+    assert "than dpsgd 1 (proven epsilon 1e+04)" in found["noise 1", "dpsgd"].sentence
 
 
 def test_what_is_more_accurate_than_all_regularisers_has_no_comparator() -> None:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.frontiers.compare import comparisons_of
 from resperturb.frontiers.curve import CANARY_TPR, Curve
 from resperturb.frontiers.figure import figure
 from resperturb.frontiers.groups import group_differences
 from resperturb.frontiers.page import render
-from resperturb.frontiers.result import FrontierResult, read_frontier, result_of
+from resperturb.frontiers.result import FrontierResult, SettingResult, read_frontier
 
 STAGES = ("epoch-002", "epoch-010", "epoch-040")
 
@@ -33,8 +34,11 @@ def frontier(noise_leak: float = 0.66, **values: object) -> FrontierResult:
         curve("additive noise 0.5", False, 0.69, noise_leak),
         curve("dpsgd 1", False, 0.5, 0.6, epsilon=18.1),
     ]
-    fixed = {"subject": "a simulation", "attack": "rmia-online", "models": 16, "records": 500}
-    return result_of(curves, canaries={"mislabelled": 10}, **fixed, **values)  # type: ignore[arg-type]
+    fixed = {"subject": "a simulation", "attack": "rmia-online", "models": 16, "records": 500, "margin": 0.02}
+    settings = tuple(SettingResult.of(one, 0.95) for one in curves)
+    comparisons = comparisons_of(curves, 0.95, 0.02)
+    known = {"settings": settings, "comparisons": comparisons, "canaries": {"mislabelled": 10}, "confidence": 0.95}
+    return FrontierResult(**known, **fixed, **values)  # type: ignore[arg-type]
 
 
 def test_the_title_names_a_defence_only_if_its_interval_excludes_0() -> None:
@@ -46,8 +50,8 @@ def test_the_title_names_a_defence_only_if_its_interval_excludes_0() -> None:
 def test_comparisons_say_whether_they_are_decided() -> None:
     sentences = frontier(0.55).sentences
     assert re.match(r"additive noise 0.5 leaks 0\.\d+ less \(auc\) than .* at accuracy 0\.6\d\d \[-0", sentences[0])
+    assert not any(one.startswith("dropout") for one in sentences if "epsilon" not in one)
     assert all(one.endswith((": decided.", ": not told apart.", "equivalent within 0.02.")) for one in sentences)
-    assert not any(one.startswith("dropout") for one in sentences)
 
 
 def test_a_recommendation_meets_its_limits_with_the_end_of_the_interval() -> None:
@@ -85,7 +89,7 @@ def test_a_result_is_kept_and_read_back(tmp_path: Path) -> None:
     found = frontier(left_out=("hamp 0.95: no time",))
     path = found.save(tmp_path / "frontier.json")
     assert read_frontier(path) == found
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 9'))
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 9'))
     with pytest.raises(ResperturbError, match="schema 9"):
         read_frontier(path)
 

@@ -89,13 +89,13 @@ def test_hours_leave_settings_out_and_say_which(tmp_path: Path) -> None:
     import time
 
     def train(indices: np.ndarray, seed: int, blur: float = 0.0) -> Any:
-        time.sleep(0.2 * (blur == 8.0))
+        time.sleep(blur == 8.0)
         return kernel(indices, blur)
 
-    found = rp.frontier(train, SETTINGS, LABELS, models=8, out=None, quiet=True, hours=1 / 3600, jobs=1)
+    found = rp.frontier(train, SETTINGS, LABELS, models=8, out=None, quiet=True, hours=5 / 3600, jobs=1)
     assert [one.name for one in found.settings] == ["none", "dropout 0.5", "noise 2.0"]
     assert len(found.left_out) == 1
-    assert found.left_out[0].startswith("noise 8.0: it takes about 1 s")
+    assert found.left_out[0].startswith("noise 8.0: it takes about ")
     with pytest.raises(UsageError, match="8 models of 'none' alone take about"):
         rp.frontier(train, SETTINGS, LABELS, models=8, out=None, quiet=True, hours=1e-9, jobs=1)
 

@@ -1,8 +1,9 @@
 """Compare settings at equal accuracy, target by target on the same coins.
 
 Early stopping is free: every checkpoint of a training is a point. A setting is compared with the least leaking
-ordinary regulariser that is at least as accurate, by interpolation between two checkpoints. That regulariser is
-chosen on one half of the targets and compared on the other, and the other way round, so that choosing costs nothing.
+ordinary regulariser that is at least as accurate, by interpolation between checkpoints. Whatever proves nothing is
+also compared with each formal method, DP-SGD above all, at its accuracy. Comparators are chosen on one half of the
+targets and compared on the other, and the other way round, so that choosing costs nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from resperturb.bounds.arrays import Floats, Ints
 from resperturb.bounds.targets import Difference, paired_difference
 from resperturb.errors import UsageError
-from resperturb.frontiers.curve import PRIMARY, Curve
+from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, Curve
 
 # Checkpoints closer in accuracy than this are taken to be equally accurate.
 SAME_ACCURACY = 0.01
@@ -22,11 +23,12 @@ FEWEST_TARGETS = 8
 
 @dataclass(frozen=True)
 class Compared:
-    """A setting minus the best ordinary regulariser of at least its accuracy.
+    """A setting minus the best comparator of at least its accuracy.
 
     Attributes:
         setting: Name of the setting.
         endpoint: What is compared, such as ``auc``.
+        against: The formal defence that it is compared with; empty for ordinary regularisation.
         comparators: Those that were chosen: one, or one for each half of the targets.
         accuracy: Accuracy of the setting.
         difference: Its leak minus theirs; the interval is simultaneous over ``comparisons``.
@@ -35,6 +37,7 @@ class Compared:
 
     setting: str
     endpoint: str
+    against: str
     comparators: tuple[str, ...]
     accuracy: float
     difference: Difference
@@ -68,46 +71,62 @@ class Compared:
         )
 
 
+def comparisons_of(curves: Sequence[Curve], confidence: float, margin: float) -> tuple[Compared, ...]:
+    """Compare settings with ordinary regularisation (AUC, canaries) and with formal methods (AUC).
+
+    Args:
+        curves: All settings, on the same coins.
+        confidence: Joint confidence of the intervals of one endpoint and one kind of comparator.
+        margin: The largest difference that does not matter.
+    """
+    formal = dict.fromkeys(curve.defence for curve in curves if curve.epsilon is not None)
+    asked = [(PRIMARY, ""), (CANARY_TPR, ""), *((PRIMARY, defence) for defence in formal)]
+    return tuple(one for endpoint, against in asked for one in compare(curves, endpoint, against, confidence, margin))
+
+
 def compare(
-    curves: Sequence[Curve], endpoint: str = PRIMARY, confidence: float = 0.95, margin: float = 0.02
+    curves: Sequence[Curve],
+    endpoint: str = PRIMARY,
+    against: str = "",
+    confidence: float = 0.95,
+    margin: float = 0.02,
 ) -> tuple[Compared, ...]:
-    """Compare the final model of each setting with the best ordinary regularisation.
+    """Compare the final model of each setting with the best ordinary regularisation, or with a formal method.
 
     Args:
         curves: All settings, on the same coins.
         endpoint: The leak that is compared.
+        against: A defence that proves something; ordinary regularisation if empty.
         confidence: Joint confidence of all intervals; each test of equivalence has its own error 1 - ``confidence``.
         margin: The largest difference that does not matter.
 
     Returns:
-        One comparison per setting that is not ordinary regularisation itself and has a comparator; none where there
-        are fewer than eight targets.
+        One comparison per setting that is not one of the comparators, or formal itself where they are, and that has a
+        comparator; none where there are fewer than eight targets.
     """
-    defended = [curve for curve in curves if not curve.ordinary]
-    prepared = [(curve, *found) for curve in defended if (found := _against(curve, curves, endpoint)) is not None]
+    others = [curve for curve in curves if (curve.defence == against if against else curve.ordinary)]
+    asked = [curve for curve in curves if (curve.epsilon is None if against else not curve.ordinary)]
+    prepared = [(curve, *found) for curve in asked if (found := _against(curve, others, endpoint)) is not None]
     joint = 1 - (1 - confidence) / max(1, len(prepared))
     return tuple(
         Compared(
             curve.setting,
             endpoint,
+            against,
             names,
             float(curve.accuracy[-1].mean()),
-            _difference(own, other, confidence, joint, margin),
+            replace(
+                paired_difference(own, other, joint, margin),
+                equivalent=paired_difference(own, other, confidence, margin).equivalent,
+            ),
             len(prepared),
         )
         for curve, names, own, other in prepared
     )
 
 
-def _difference(own: Floats, other: Floats, confidence: float, joint: float, margin: float) -> Difference:
-    alone = paired_difference(own, other, confidence, margin)
-    together = paired_difference(own, other, joint, margin)
-    return replace(together, equivalent=alone.equivalent)
-
-
-def _against(curve: Curve, curves: Sequence[Curve], endpoint: str) -> tuple[tuple[str, ...], Floats, Floats] | None:
+def _against(curve: Curve, others: Sequence[Curve], endpoint: str) -> tuple[tuple[str, ...], Floats, Floats] | None:
     """Find comparators; return their names, and the leak of the setting and of its comparator on each target."""
-    others = [other for other in curves if other.ordinary]
     common = curve.targets
     for other in others:
         common = np.intersect1d(common, other.targets)
@@ -120,11 +139,9 @@ def _against(curve: Curve, curves: Sequence[Curve], endpoint: str) -> tuple[tupl
     for spared in (0.0, SAME_ACCURACY):
         wanted = own.accuracy[-1] - spared
         if found := dict(point for other in kept for point in _as_accurate(other, wanted, endpoint)):
-            break
-    else:
-        return None
-    names, chosen = best_of(found, common // 2)
-    return names, own.leaks[endpoint][-1], chosen
+            names, chosen = best_of(found, common // 2)
+            return names, own.leaks[endpoint][-1], chosen
+    return None
 
 
 def best_of(others: Mapping[str, Floats], pairs: Ints) -> tuple[tuple[str, ...], Floats]:
@@ -161,10 +178,11 @@ def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tupl
     deviate from that is carried along the line, so that the spread over targets has the error of both axes.
     """
     means, leaks = curve.accuracy.mean(axis=1), curve.leaks[endpoint]
+    setting = curve.setting + ("" if curve.epsilon is None else f" (proven epsilon {curve.epsilon:.3g})")
     wanted = float(accuracy.mean())
     for stage, mean in enumerate(means):
         if mean >= wanted:
-            yield named(curve.setting, curve.stages[stage] if stage < len(means) - 1 else ""), leaks[stage]
+            yield named(setting, curve.stages[stage] if stage < len(means) - 1 else ""), leaks[stage]
     for stage in range(len(means) - 1):
         low, high = means[stage], means[stage + 1]
         if min(low, high) < wanted < max(low, high) and abs(high - low) > 0:
@@ -174,7 +192,7 @@ def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tupl
                 slope = float((leaks[stage + 1] - leaks[stage]).mean()) / (high - low)
                 own = (1 - share) * curve.accuracy[stage] + share * curve.accuracy[stage + 1]
                 leak = leak + slope * (accuracy - own)
-            yield named(curve.setting, *curve.stages[stage : stage + 2]), leak
+            yield named(setting, *curve.stages[stage : stage + 2]), leak
 
 
 def named(setting: str, *stages: str) -> str:

@@ -3,27 +3,19 @@
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
-from pathlib import Path
 
-from resperturb.files import write_bytes
 from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, LABELS_AUC, PRIMARY, RATES, WEIGHTS_AUC, tpr_name
 from resperturb.frontiers.figure import figure
 from resperturb.frontiers.result import FrontierResult, SettingResult, check_limits
 
 
-def write_page(path: Path, result: FrontierResult, **limits: float | None) -> None:
-    """Write the page of a frontier as one HTML file that loads nothing.
+def render(result: FrontierResult, **limits: float | None) -> str:
+    """Return the page of a frontier: HTML that loads nothing.
 
     Args:
-        path: The file.
         result: What was found.
         limits: Limits of :meth:`FrontierResult.recommend`.
     """
-    write_bytes(path, render(result, **limits).encode())
-
-
-def render(result: FrontierResult, **limits: float | None) -> str:
-    """Return the page of :func:`write_page`."""
     import jinja2
     from markupsafe import Markup
 

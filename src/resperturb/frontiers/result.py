@@ -1,6 +1,6 @@
 """What a frontier found: curves with intervals, comparisons at equal accuracy, a finding, recommendations."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from resperturb.bounds.arrays import Floats
 from resperturb.bounds.exposed import Exposed
 from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import read_json, write_json
-from resperturb.frontiers.compare import Compared, compare, named
+from resperturb.files import read_json, write_bytes, write_json
+from resperturb.frontiers.compare import Compared, named
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, Curve
 from resperturb.frontiers.groups import GroupDifference
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,6 @@ class Measured:
     value: float
     low: float
     high: float
-
-    @classmethod
-    def over(cls, values: Floats, confidence: float, within: tuple[float, float] = (0.0, 1.0)) -> "Measured":
-        """Average one value per target."""
-        found = mean_estimate(values)
-        ends = found.interval(confidence)
-        low, high = within
-        return cls(*(min(high, max(low, value)) for value in (found.value, *ends)))
 
     def words(self, digits: int = 3) -> str:
         """Write the value with its interval.
@@ -67,6 +59,27 @@ class SettingResult:
     stages: tuple[Stage, ...]
     exposed: int | None = None
 
+    @classmethod
+    def of(cls, curve: Curve, confidence: float, exposed: Exposed | None = None) -> "SettingResult":
+        """Summarise a curve: intervals of every point."""
+
+        def measured(values: Floats) -> Measured:
+            found = mean_estimate(values)
+            low, high = found.interval(confidence)
+            return Measured(found.value, max(0.0, low), min(1.0, high))
+
+        stages = tuple(
+            Stage(
+                name,
+                measured(curve.accuracy[place]),
+                {leak: measured(values[place]) for leak, values in curve.leaks.items()},
+            )
+            for place, name in enumerate(curve.stages)
+        )
+        named = exposed.count if exposed is not None and exposed.resolved else None
+        kept = curve.setting, curve.defence, curve.ordinary, curve.strength, curve.epsilon
+        return cls(*kept, len(curve.targets), stages, named)
+
     @property
     def final(self) -> Stage:
         """The model as it is trained to its end."""
@@ -95,7 +108,8 @@ class FrontierResult:
         confidence: Confidence of intervals, and the joint confidence of all comparisons of an endpoint.
         margin: The largest difference that does not matter.
         settings: Curves, *no defence* first.
-        comparisons: Each setting against the best ordinary regularisation of its accuracy.
+        comparisons: Settings against the best ordinary regularisation of their accuracy, and heuristics against each
+            formal method.
         left_out: Settings that were not run, and why.
         groups: Differences between subgroups.
         seed: Seed of coins and trainings.
@@ -127,7 +141,7 @@ class FrontierResult:
     @property
     def title(self) -> str:
         """The finding, from the joint intervals of the primary endpoint."""
-        found = [one for one in self.comparisons if one.endpoint == PRIMARY]
+        found = self.primary
         better = sorted((one for one in found if one.verdict == "leaks less"), key=lambda one: one.difference.mean)
         if better:
             first = better[0]
@@ -146,6 +160,11 @@ class FrontierResult:
             f"No defence tested was told apart from ordinary regularisation as better, with {self.models} models "
             "per setting"
         )
+
+    @property
+    def primary(self) -> tuple[Compared, ...]:
+        """The comparisons with ordinary regularisation by the primary endpoint, which decide the finding."""
+        return tuple(one for one in self.comparisons if one.endpoint == PRIMARY and not one.against)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -253,9 +272,9 @@ class FrontierResult:
         Returns:
             The path.
         """
-        from resperturb.frontiers.page import write_page
+        from resperturb.frontiers.page import render
 
-        write_page(Path(path), self, **limits)
+        write_bytes(Path(path), render(self, **limits).encode())
         return Path(path)
 
 
@@ -291,83 +310,6 @@ def read_frontier(path: Path | str) -> FrontierResult:
     if found.get("schema") != SCHEMA:
         raise ResperturbError(f"{path} has schema {found.get('schema')}, not {SCHEMA}; run the frontier again.")
     return read_json(FrontierResult, Path(path))
-
-
-def result_of(
-    curves: Sequence[Curve],
-    *,
-    subject: str,
-    attack: str,
-    models: int,
-    records: int,
-    canaries: dict[str, int],
-    confidence: float = 0.95,
-    margin: float = 0.02,
-    exposed: dict[str, Exposed] | None = None,
-    left_out: tuple[str, ...] = (),
-    groups: tuple[GroupDifference, ...] = (),
-    seed: int = 0,
-    environment: dict[str, str] | None = None,
-) -> FrontierResult:
-    """Summarise curves: intervals of every point, and comparisons of the primary endpoint and of canaries.
-
-    Args:
-        curves: The settings, *no defence* first.
-        subject: What was trained.
-        attack: The attack that was fixed in advance.
-        models: K.
-        records: The number of candidates.
-        canaries: The number of canaries of each kind.
-        confidence: Confidence of intervals, and joint confidence of the comparisons of an endpoint.
-        margin: The largest difference that does not matter.
-        exposed: The exposed records of each setting.
-        left_out: Settings that were not run, and why.
-        groups: Differences between subgroups.
-        seed: Seed of coins and trainings.
-        environment: Versions and machine.
-
-    Returns:
-        The result.
-    """
-    settings = tuple(_setting(curve, confidence, (exposed or {}).get(curve.setting)) for curve in curves)
-    comparisons = [*compare(curves, PRIMARY, confidence, margin), *compare(curves, CANARY_TPR, confidence, margin)]
-    return FrontierResult(
-        subject=subject,
-        attack=attack,
-        models=models,
-        records=records,
-        canaries=canaries,
-        confidence=confidence,
-        margin=margin,
-        settings=settings,
-        comparisons=tuple(comparisons),
-        left_out=left_out,
-        groups=groups,
-        seed=seed,
-        environment=environment or {},
-    )
-
-
-def _setting(curve: Curve, confidence: float, listed: Exposed | None) -> SettingResult:
-    stages = tuple(
-        Stage(
-            name,
-            Measured.over(curve.accuracy[place], confidence),
-            {leak: Measured.over(values[place], confidence) for leak, values in curve.leaks.items()},
-        )
-        for place, name in enumerate(curve.stages)
-    )
-    exposed = listed.count if listed is not None and listed.resolved else None
-    return SettingResult(
-        curve.setting,
-        curve.defence,
-        curve.ordinary,
-        curve.strength,
-        curve.epsilon,
-        len(curve.targets),
-        stages,
-        exposed,
-    )
 
 
 def _named(setting: SettingResult, stage: Stage) -> str:

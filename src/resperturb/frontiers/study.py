@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from resperturb.attacks.evidence import Answers
 from resperturb.auditing.api import plan_of
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Design, leave_one_out
@@ -23,18 +22,18 @@ from resperturb.auditing.fit import Models, fit_models
 from resperturb.auditing.store import Store, answers_path, array_digest, opened_store
 from resperturb.auditing.targets import exposed_units
 from resperturb.auditing.trainee import Trainee
-from resperturb.bounds.arrays import Texts
+from resperturb.bounds.arrays import Bools, Floats, Texts
 from resperturb.bounds.audit_result import RECORD
 from resperturb.bounds.exposed import Exposed
 from resperturb.engine import Engine, local_engine, usable_cores
 from resperturb.environment import environment
 from resperturb.errors import ResperturbError, StoppedError, UsageError
 from resperturb.files import read_json, write_json
-from resperturb.frontiers.compare import FEWEST_TARGETS
+from resperturb.frontiers.compare import FEWEST_TARGETS, comparisons_of
 from resperturb.frontiers.curve import Curve
 from resperturb.frontiers.groups import GroupDifference, group_differences
 from resperturb.frontiers.measure import ATTACK, measured
-from resperturb.frontiers.result import FrontierResult, result_of
+from resperturb.frontiers.result import FrontierResult, SettingResult
 from resperturb.progress import Lines, duration
 
 RESULT_FILE, SECONDS_FILE, EXPOSED_FILE = "frontier.json", "seconds.json", "exposed.json"
@@ -173,15 +172,15 @@ class Study:
         Raises:
             UsageError: Not even the setting without a defence fits.
         """
-        _check_hours(hours)
-        seconds = {}
+        if hours is not None and not hours > 0:
+            raise UsageError(f"hours must be above 0, not {hours:g}.")
+        seconds, rows = {}, int(self.design.members.sum(axis=1).mean())
         for setting in self.settings:
             if not isinstance(setting.trainee, Timed):
                 return None
-            missing = sum(not self._there(setting, number, out) for number in range(self.models))
-            rows = int(self.design.members.sum(axis=1).mean())
-            asked = len(self.candidates.rows)
-            seconds[setting.name] = missing * setting.trainee.seconds(rows, asked, self.draws) if missing else 0.0
+            missing = self._missing(setting, out)
+            each = setting.trainee.seconds(rows, len(self.candidates.rows), self.draws) if missing else 0.0
+            seconds[setting.name] = missing * each
         return self._fitting(seconds, hours, jobs)
 
     def run(
@@ -209,42 +208,27 @@ class Study:
             UsageError: Two settings give the same models, or nothing fits into the hours.
             ResperturbError: Fewer than half of the models without a defence learned.
         """
-        lines = Lines("frontier", (lambda line: None) if quiet else None, unit="settings")
         if out is not None and out.is_file():
             raise UsageError(f"{out} is a file; a frontier is kept in a folder.")
-        _check_hours(hours)
+        lines = Lines("frontier", (lambda line: None) if quiet else None, unit="settings")
         plan = self.plan(out, hours, jobs)
+        curves: list[Curve] = []
+        named: dict[str, Exposed] = {}
+        groups: list[GroupDifference] = []
         with ExitStack() as held:
             stores = {
-                setting.name: held.enter_context(
-                    opened_store(
-                        None if out is None else out / setting.folder,
-                        plan_of(setting.trainee, self.candidates, self.design, (self.draws,)),
-                    )
-                )
+                setting.name: held.enter_context(self._store(setting, out))
                 for setting in self.settings
                 if plan is None or setting.name in plan.seconds
             }
-            if plan is None:
-                plan = self._measured_plan(stores, out, engine, jobs, hours)
+            plan = plan or self._measured_plan(stores, out, engine, jobs, hours)
             lines.say(plan.words(self.models, jobs))
-            curves: list[Curve] = []
-            named: dict[str, Exposed] = {}
-            groups: list[GroupDifference] = []
             left_out = [*self.left_out, *plan.left_out]
             for setting in (one for one in self.settings if one.name in plan.seconds):
                 lines.say(f"{setting.name} ({len(curves) + 1} of {len(plan.seconds)})")
+                given = setting.trainee, self.candidates, self.design, (self.draws,), stores[setting.name]
                 try:
-                    left, models, words = fit_models(
-                        setting.trainee,
-                        self.candidates,
-                        self.design,
-                        (self.draws,),
-                        stores[setting.name],
-                        engine,
-                        jobs,
-                        quiet,
-                    )
+                    left, models, words = fit_models(*given, engine, jobs, quiet)
                 except (UsageError, StoppedError):
                     raise
                 except ResperturbError as error:
@@ -253,14 +237,13 @@ class Study:
                     left_out.append(f"{setting.name}: {error}")
                     continue
                 left_out += [f"of {setting.name} {text}" for text in words]
-                curve, found, differences = self._assess(setting, models, left)
+                curve, scores = self._attacked(setting, models, left)
                 curves.append(curve)
-                groups += differences
-                if found is not None:
-                    named[setting.name] = found
+                groups += self._groups(setting, scores, left.members[left.targets])
+                if (exposed := exposed_units(models, left)) is not None:
+                    named[setting.name] = exposed
         kinds = Counter(self.candidates.kinds.tolist())
-        result = result_of(
-            curves,
+        result = FrontierResult(
             subject=self.subject,
             attack=f"{ATTACK} on the mean logit of {self.draws} draws as served (one where the model is not noisy)",
             models=self.models,
@@ -268,7 +251,8 @@ class Study:
             canaries=dict(kinds),
             confidence=self.confidence,
             margin=self.margin,
-            exposed=named,
+            settings=tuple(SettingResult.of(one, self.confidence, named.get(one.setting)) for one in curves),
+            comparisons=comparisons_of(curves, self.confidence, self.margin),
             left_out=tuple(left_out),
             groups=tuple(groups),
             seed=self.seed,
@@ -279,16 +263,17 @@ class Study:
             self._keep_exposed(out / EXPOSED_FILE, named)
         return result
 
-    def _assess(
-        self, setting: StudiedSetting, models: Models, left: Design
-    ) -> tuple[Curve, Exposed | None, tuple[GroupDifference, ...]]:
-        """Attack the models of a setting at every checkpoint."""
+    def _store(self, setting: StudiedSetting, out: Path | None) -> AbstractContextManager[Store]:
+        plan = plan_of(setting.trainee, self.candidates, self.design, (self.draws,))
+        return opened_store(None if out is None else out / setting.folder, plan)
+
+    def _attacked(self, setting: StudiedSetting, models: Models, left: Design) -> tuple[Curve, Floats]:
+        """Attack the models of a setting at every checkpoint; return its curve, and the last scores ``[K, n]``."""
         stages = models.stages() or [""]
-        found = [measured(models, left, stage, setting.canary) for stage in stages]
-        accuracy, leaks, scores = zip(*found, strict=True)
-        records = int(self.design.members.sum(axis=1).mean())
-        epsilon = setting.trainee.guarantee(1e-5, records).claimed_epsilon
-        common = [name for name in leaks[-1] if all(name in one for one in leaks)]
+        accuracy, leaks, scores = zip(
+            *(measured(models, left, stage, setting.canary) for stage in stages), strict=True
+        )
+        epsilon = setting.trainee.guarantee(1e-5, int(self.design.members.sum(axis=1).mean())).claimed_epsilon
         curve = Curve(
             setting.name,
             setting.defence,
@@ -296,24 +281,21 @@ class Study:
             left.targets,
             tuple(stage or "final" for stage in stages),
             np.array(accuracy),
-            {name: np.array([one[name] for one in leaks]) for name in common},
+            {name: np.array([one[name] for one in leaks]) for name in leaks[-1] if all(name in one for one in leaks)},
             setting.strength,
             epsilon if np.isfinite(epsilon) else None,
             setting.canary,
         )
-        groups: tuple[GroupDifference, ...] = ()
-        if self.subgroups is not None:
-            of = self.candidates.kinds == RECORD
-            members = left.members[left.targets][:, of]
-            groups = group_differences(
-                setting.name,
-                scores[-1][:, of],
-                members,
-                self.subgroups[of],
-                self.candidates.units[of],
-                self.confidence,
-            )
-        return curve, exposed_units(models, left), groups
+        return curve, scores[-1]
+
+    def _groups(self, setting: StudiedSetting, scores: Floats, members: Bools) -> tuple[GroupDifference, ...]:
+        if self.subgroups is None:
+            return ()
+        of = self.candidates.kinds == RECORD
+        units = self.candidates.units[of]
+        return group_differences(
+            setting.name, scores[:, of], members[:, of], self.subgroups[of], units, self.confidence
+        )
 
     def _measured_plan(
         self,
@@ -327,67 +309,56 @@ class Study:
         path = None if out is None else out / SECONDS_FILE
         took = read_json(dict[str, float], path) if path is not None and path.exists() else {}
         seen: dict[str, str] = {}
+        silent = Lines("frontier", lambda line: None)
         for setting in self.settings:
-            started, there = time.monotonic(), self._there(setting, 0, out)
-            models = Models(
-                setting.trainee,
-                self.candidates,
-                self.design,
-                (self.draws,),
-                stores[setting.name],
-                engine,
-                jobs,
-                Lines("frontier", lambda line: None),
-            )
+            given = setting.trainee, self.candidates, self.design, (self.draws,), stores[setting.name]
+            models, started = Models(*given, engine, jobs, silent), time.monotonic()
+            there = out is not None and answers_path(out / setting.folder, 0).exists()
             models.fit([0])
             if not there or setting.name not in took:
                 took[setting.name] = time.monotonic() - started
             if path is not None:
                 write_json(path, took)
-            digest = _digest(models.answers(0))
+            answers = models.answers(0)
+            digest = array_digest(*(answers[access].confidence for access in sorted(answers)))
             if (other := seen.setdefault(digest, setting.name)) != setting.name:
                 raise UsageError(
                     f"train gives exactly the same answers with the settings {other!r} and {setting.name!r}; it must "
                     "use what it is given: train(indices, seed, **setting)."
                 )
-        missing = {
-            setting.name: sum(not self._there(setting, number, out) for number in range(1, self.models))
-            for setting in self.settings
-        }
-        return self._fitting({name: count * took[name] for name, count in missing.items()}, hours, jobs)
+        return self._fitting(
+            {one.name: self._missing(one, out) * took[one.name] for one in self.settings}, hours, jobs
+        )
 
     def _fitting(self, seconds: Mapping[str, float], hours: float | None, jobs: int | None) -> StudyPlan:
-        """Choose what fits: no defence first, then one strength of each defence, then the others."""
+        """Choose what fits: the first setting, then the middle strength of each defence, then the others."""
         if hours is None:
             return StudyPlan(dict(seconds))
-        budget, chosen = hours * 3600 * _room(jobs), set()
-        for setting in self._by_importance():
-            if seconds[setting.name] <= budget:
-                budget -= seconds[setting.name]
-                chosen.add(setting.name)
-            elif setting is self.settings[0]:
+        room = _room(jobs)
+        first, budget, chosen = self.settings[0].name, hours * 3600 * room, set()
+        of = {
+            one.name: [other.name for other in self.settings if other.defence == one.defence] for one in self.settings
+        }
+        for name in sorted(of, key=lambda name: (name != first, name != of[name][len(of[name]) // 2])):
+            if seconds[name] <= budget:
+                budget -= seconds[name]
+                chosen.add(name)
+            elif name == first:
                 raise UsageError(
-                    f"{hours:g} h are too few: {self.models} models of {setting.name!r} alone take about "
-                    f"{duration(seconds[setting.name] / _room(jobs))} here."
+                    f"{hours:g} h are too few: {self.models} models of {name!r} alone take about "
+                    f"{duration(seconds[name] / room)} here."
                 )
         left = tuple(
-            f"{name}: it takes about {duration(seconds[name] / _room(jobs))}, and {hours:g} h were given"
+            f"{name}: it takes about {duration(seconds[name] / room)}, and {hours:g} h were given"
             for name in seconds
             if name not in chosen
         )
         return StudyPlan({name: value for name, value in seconds.items() if name in chosen}, left)
 
-    def _by_importance(self) -> list[StudiedSetting]:
-        """Put the first setting first, then the middle strength of each defence, then the others."""
-        levels: dict[str, list[str]] = {}
-        for setting in self.settings:
-            levels.setdefault(setting.defence, []).append(setting.name)
-        middle = {names[len(names) // 2] for names in levels.values()}
-        first = self.settings[0].name
-        return sorted(self.settings, key=lambda one: (one.name != first, one.name not in middle))
-
-    def _there(self, setting: StudiedSetting, number: int, out: Path | None) -> bool:
-        return out is not None and answers_path(out / setting.folder, number).exists()
+    def _missing(self, setting: StudiedSetting, out: Path | None) -> int:
+        """Count the models of a setting whose answers are not there yet."""
+        folder = None if out is None else out / setting.folder
+        return sum(folder is None or not answers_path(folder, number).exists() for number in range(self.models))
 
     def _keep_exposed(self, path: Path, named: Mapping[str, Exposed]) -> None:
         """Write the rows of the exposed units, for the owner's eyes only."""
@@ -401,14 +372,5 @@ class Study:
         path.chmod(0o600)
 
 
-def _check_hours(hours: float | None) -> None:
-    if hours is not None and not hours > 0:
-        raise UsageError(f"hours must be above 0, not {hours:g}.")
-
-
 def _room(jobs: int | None) -> int:
     return usable_cores() if jobs is None else jobs
-
-
-def _digest(answers: Answers) -> str:
-    return array_digest(*(answers[access].confidence for access in sorted(answers)))
