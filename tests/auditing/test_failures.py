@@ -1,5 +1,6 @@
 """What can go wrong in a user's training is said in a sentence, and no audit is thrown away for one weak model."""
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -196,12 +197,19 @@ def test_what_libraries_print_is_shown_for_the_first_model_alone_and_where_one_f
 ) -> None:
     def train(indices: np.ndarray, seed: int) -> Any:
         print(f"epoch 1 of seed {seed}")
+        library.info("logged by seed %d", seed)
         if seed == 3:
             raise ValueError("broken")
         return training(LABELS, 1.0)(indices, seed)
 
+    library, handler = logging.getLogger("library"), logging.StreamHandler()
+    library.setLevel(logging.INFO)
+    library.addHandler(handler)
     with pytest.raises(ValueError, match="broken"):
         run(train, tmp_path)
+    library.removeHandler(handler)
     printed = capfd.readouterr()
+    assert "logged by seed 0" in printed.err
+    assert "logged by seed 1" not in printed.err
     assert printed.out == "epoch 1 of seed 0\n"
     assert printed.err.endswith("epoch 1 of seed 3\n")

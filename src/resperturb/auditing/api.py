@@ -126,7 +126,7 @@ def audit_trainee(
             delta=settings.delta,
             confidence=settings.confidence,
             draws=settings.draws,
-            caveats=(*CAVEATS, *caveats, *found.caveats, *left_out),
+            caveats=(*CAVEATS, *caveats, *found.caveats, *models.doubts(), *left_out),
             digests=bound,
             environment=environment(),
             targets=len(left.targets),

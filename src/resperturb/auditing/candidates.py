@@ -111,6 +111,8 @@ def candidates_of(
         free[check_rows("validation", validation, len(known))] = False
     wanted = min(MOST_POPULATION, int(POPULATION_SHARE * free.sum())) if population is None else population
     if not 0 <= wanted < free.sum():
+        if not free.any():
+            raise UsageError("validation holds every row; none is left to audit.")
         raise UsageError(f"population must be at least 0 and below the {free.sum()} rows, not {wanted}.")
     held = _held_out(names, units, free, wanted, seed)
     first = np.flatnonzero(free & ~held)

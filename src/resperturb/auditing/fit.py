@@ -1,6 +1,7 @@
 """Fit and query the models of a design; report, retrain once, and leave out models that did not learn."""
 
 import io
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -89,13 +90,16 @@ def _silenced(silent: bool) -> Iterator[None]:
     if not silent:
         yield
         return
-    said = io.StringIO()
+    said, disabled = io.StringIO(), logging.root.manager.disable
+    logging.disable(max(disabled, logging.INFO))  # handlers hold the screen that they were made with
     try:
         with redirect_stdout(said), redirect_stderr(said):
             yield
     except Exception:
         print(said.getvalue()[-2000:], end="", file=sys.stderr)
         raise
+    finally:
+        logging.disable(disabled)
 
 
 def queried(trainee: Trainee, job: Job, asked: Asked, keep: Callable[[str, Answers], None]) -> Answers:
@@ -205,6 +209,8 @@ class Summary:
         """Summarise the answers of a model; ``members`` are among all rows."""
         served = next(iter(answers.values()))
         correct, last = served.correct[:, 0], list(answers.values())[-1].confidence
+        each = [last[candidates.labels == label] for label in np.unique(candidates.labels)]
+        same = all((one == one[0]).all() for one in each) and not correct.all()
         inside, confidence = members[: len(candidates)], served.confidence[: len(candidates), 0]
         wrong = False
         if inside.any() and not inside.all():
@@ -222,7 +228,7 @@ class Summary:
             float(correct.mean()),
             float(correct[members].mean()) if members.any() else float("nan"),
             float(correct[~members].mean()) if not members.all() else float("nan"),
-            "" if (last == last[0]).all() else array_digest(last),
+            "" if same or (last == last[0]).all() else array_digest(last),
             wrong,
         )
 
@@ -323,9 +329,9 @@ class Models:
 
     def _run(self, tasks: list[FitTask], count: int) -> None:
         sizes = sorted(len(task.job.rows) for task in tasks)
+        models, each = ("models", f"each on {sizes[0]} to {sizes[-1]}") if count > 1 else ("model", f"on {sizes[0]}")
         self.progress.say(
-            f"training {len(tasks)} of {count} model{'s' if count > 1 else ''}, each on {sizes[0]} to {sizes[-1]} "
-            f"rows and queried about {len(self.candidates.rows)}."
+            f"training {len(tasks)} of {count} {models}, {each} rows and queried about {len(self.candidates.rows)}."
         )
         done = 0
 
@@ -425,6 +431,17 @@ class Models:
     def _chance(self) -> tuple[float, float]:
         counts = np.bincount(self.candidates.labels)
         return float(counts.max() / counts.sum()), 1 / float(np.sqrt(len(self.candidates.rows)))
+
+    def doubts(self) -> tuple[str, ...]:
+        """Say if the targets are no better than always naming the most frequent class."""
+        found, (chance, luck) = float(np.median(self.accuracies()[self.design.targets])), self._chance()
+        if found - chance > luck:
+            return ()
+        return (
+            f"The attacked model has an accuracy of {found:.3f}; always naming the most frequent class gives "
+            f"{chance:.3f}. If it did not learn, it had little to reveal, and shadow models that did not learn were "
+            "not recognised.",
+        )
 
     def words(self, weak: Sequence[int]) -> str:
         """Say how little some models learned."""

@@ -190,14 +190,14 @@ class AuditResult:
         attack, kind = self.headline
         found = attack.metrics[kind]
         low, high = found.auc_interval
-        about = "" if kind == RECORD else f" on {kind}"
-        if kind == GROUP:
-            about = f" per {self.unit}, {attack.metrics[RECORD].auc:.3f} per record,"
-        over = f", mean over {found.targets} targets" if found.targets > 1 else ""
+        about = {RECORD: "", GROUP: f" per {self.unit}"}.get(kind, f" on {kind}")
+        also = [f"{attack.metrics[RECORD].auc:.3f} per record"] if kind == GROUP else []
+        also += [f"mean over {found.targets} targets"] if found.targets > 1 else []
+        more = f", {', '.join(also)}," if also else ""
         unit = f" per {self.unit}" if self.epsilon_lower.unit == "group" and not self.epsilon_lower.unmet else ""
         return (
             f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
-            f"({low:.3f} to {high:.3f}){about}{over} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "
+            f"({low:.3f} to {high:.3f}){about}{more} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "
             f"attacks; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
         )
 
