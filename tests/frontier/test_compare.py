@@ -22,7 +22,7 @@ def curve(
     accuracy = np.array([0.5, 0.6, 0.66, 0.7])[:, None] + rng.normal(0, 0.01, (4, targets))
     shared = rng.normal(0, 0.02, targets) if luck is None else np.asarray(luck)
     leak = 0.5 + 0.5 * (accuracy - 0.4) + shift + shared + rng.normal(0, 0.01, (4, targets))
-    return Curve(name, name.split()[0], ordinary, np.arange(targets), STAGES, accuracy, {"auc": leak})
+    return Curve(name, name.split()[0], ordinary, np.arange(targets), STAGES, accuracy, {"AUC": leak})
 
 
 def study(rng: np.random.Generator, shift: float, targets: int = 16) -> list[Curve]:
@@ -34,7 +34,7 @@ def study(rng: np.random.Generator, shift: float, targets: int = 16) -> list[Cur
 
 def stopped(one: Curve) -> Curve:
     """The same without its last checkpoint."""
-    leaks = {"auc": one.leaks["auc"][:3]}
+    leaks = {"AUC": one.leaks["AUC"][:3]}
     return Curve(one.setting, one.defence, one.ordinary, one.targets, one.stages[:3], one.accuracy[:3], leaks)
 
 
@@ -74,9 +74,9 @@ def test_equivalence_is_rarely_claimed_of_a_difference_of_the_margin() -> None:
 def test_equal_accuracy_is_interpolation() -> None:
     accuracy = np.array([0.5, 0.7])[:, None] * np.ones(8)
     leak = np.array([0.6, 0.8])[:, None] * np.ones(8)
-    plain = Curve("none", "none", True, np.arange(8), ("5", "10"), accuracy, {"auc": leak})
+    plain = Curve("none", "none", True, np.arange(8), ("5", "10"), accuracy, {"AUC": leak})
     point = np.full((1, 8), 0.55)
-    defended = Curve("noise 1", "noise", False, np.arange(8), ("",), point, {"auc": np.full((1, 8), 0.65)})
+    defended = Curve("noise 1", "noise", False, np.arange(8), ("",), point, {"AUC": np.full((1, 8), 0.65)})
     (found,) = compare([plain, defended])
     assert found.difference.mean == pytest.approx(0.0, abs=1e-12)
     assert found.comparators == ("none stopped at 5 to 10",)
@@ -97,14 +97,14 @@ def test_heuristics_are_compared_with_a_formal_method_at_their_accuracy() -> Non
 
 def test_what_is_more_accurate_than_all_regularisers_has_no_comparator() -> None:
     rng = np.random.default_rng(3)
-    best = Curve("noise 1", "noise", False, np.arange(8), ("",), np.full((1, 8), 0.9), {"auc": np.full((1, 8), 0.6)})
+    best = Curve("noise 1", "noise", False, np.arange(8), ("",), np.full((1, 8), 0.9), {"AUC": np.full((1, 8), 0.6)})
     assert [one.setting for one in compare([curve(rng, "none", True, targets=8), best])] == []
 
 
 def test_what_is_as_accurate_but_for_chance_has_one() -> None:
     ones = np.ones((1, 8))
-    plain = Curve("none", "none", True, np.arange(8), ("",), 0.7 * ones, {"auc": 0.7 * ones})
-    smooth = Curve("smooth 0.1", "smooth", False, np.arange(8), ("",), 0.705 * ones, {"auc": 0.6 * ones})
+    plain = Curve("none", "none", True, np.arange(8), ("",), 0.7 * ones, {"AUC": 0.7 * ones})
+    smooth = Curve("smooth 0.1", "smooth", False, np.arange(8), ("",), 0.705 * ones, {"AUC": 0.6 * ones})
     assert [one.comparators for one in compare([plain, smooth])] == [("none",)]
 
 
@@ -154,7 +154,7 @@ def test_scores_of_a_patient_are_averaged() -> None:
     members = np.array([[True, True, False, False], [False, False, True, True]])
     scores = np.array([[3.0, -1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
     kinds = np.full(4, "record")
-    assert leaks_of(scores, members, kinds, units)["auc"].tolist() == [1.0, 1.0]
+    assert leaks_of(scores, members, kinds, units)["AUC"].tolist() == [1.0, 1.0]
     with pytest.raises(UsageError, match="patient"):
         leaks_of(scores, members, kinds, np.array([0, 1, 1, 0]))
 

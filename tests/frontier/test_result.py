@@ -23,7 +23,7 @@ def curve(name: str, ordinary: bool, accuracy: float, leak: float, epsilon: floa
     targets = 16
     accuracies = 0.3 + (accuracy - 0.3) * np.array([0.5, 0.8, 1.0])[:, None] + rng.normal(0, 0.004, (3, targets))
     leaks = 0.5 + (leak - 0.5) * np.array([0.25, 0.6, 1.0])[:, None] + rng.normal(0, 0.004, (3, targets))
-    found = {"auc": leaks, CANARY_TPR: np.clip(3 * (leaks - 0.5), 0, 1)}
+    found = {"AUC": leaks, CANARY_TPR: np.clip(3 * (leaks - 0.5), 0, 1)}
     return Curve(name, name.split()[0], ordinary, np.arange(targets), STAGES, accuracies, found, None, epsilon)
 
 
@@ -47,9 +47,19 @@ def test_the_title_names_a_defence_only_if_its_interval_excludes_0() -> None:
     assert "leaked less" not in frontier(0.75).title.replace("No defence tested leaked less", "")
 
 
+def test_a_defence_of_the_answers_alone_is_named_with_what_its_weights_give_away() -> None:
+    found = frontier(0.55)
+    masked = next(one for one in found.settings if one.name == "additive noise 0.5")
+    masked.final.leaks["AUC with weights"] = masked.final.leaks["AUC"]
+    assert masked.words == "additive noise 0.5"
+    masked.final.leaks["AUC with weights"] = found.settings[0].final.leaks["AUC"]
+    assert "additive noise 0.5 (as served; AUC 0.7" in found.title
+    assert "with its weights" in found.recommend(max_auc=0.6).sentence
+
+
 def test_comparisons_say_whether_they_are_decided() -> None:
     sentences = frontier(0.55).sentences
-    assert re.match(r"additive noise 0.5 leaks 0\.\d+ less \(auc\) than .* at accuracy 0\.6\d\d \[-0", sentences[0])
+    assert re.match(r"additive noise 0.5 leaks 0\.\d+ less \(AUC\) than .* at accuracy 0\.6\d\d \[-0", sentences[0])
     assert not any(one.startswith("dropout") for one in sentences if "epsilon" not in one)
     assert all(one.endswith((": decided.", ": not told apart.", "equivalent within 0.02.")) for one in sentences)
 
@@ -59,19 +69,19 @@ def test_a_recommendation_meets_its_limits_with_the_end_of_the_interval() -> Non
     chosen = found.recommend(max_auc=0.7)
     assert chosen.setting is not None
     stage = next(one for one in found[chosen.setting].stages if one.name == chosen.stage)
-    assert stage.leaks["auc"].high <= 0.7
+    assert stage.leaks["AUC"].high <= 0.7
     better = [
         other
         for setting in found.settings
         for other in setting.stages
-        if other.leaks["auc"].high <= 0.7 and other.accuracy.value > stage.accuracy.value
+        if other.leaks["AUC"].high <= 0.7 and other.accuracy.value > stage.accuracy.value
     ]
     assert not better
     cheap = found.recommend(max_accuracy_loss=0.05)
     assert cheap.setting is not None
     assert found[cheap.setting].final.accuracy.value >= found.settings[0].final.accuracy.value - 0.05
     assert found.recommend(max_auc=0.5).setting is None
-    assert "No setting meets auc at most 0.5" in found.recommend(max_auc=0.5).sentence
+    assert "No setting meets AUC at most 0.5" in found.recommend(max_auc=0.5).sentence
 
 
 def test_a_formal_guarantee_is_recommended_with_what_epsilon_does_not_cover() -> None:
@@ -95,7 +105,7 @@ def test_a_result_is_kept_and_read_back(tmp_path: Path) -> None:
 
 
 def test_the_figure_is_valid_and_names_each_defence() -> None:
-    drawn = figure(frontier(), {"auc": 0.6})
+    drawn = figure(frontier(), {"AUC": 0.6})
     root = ET.fromstring(drawn)
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     for name in ("no defence", "dropout 0.3", "additive noise 0.5", "dpsgd 1, ε 18.1"):

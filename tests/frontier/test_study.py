@@ -60,7 +60,7 @@ def test_every_setting_has_the_same_halves_and_a_second_call_trains_nothing(tmp_
     assert [one.name for one in found.settings] == ["none", "dropout 0.5", "noise 2.0", "noise 8.0"]
     assert [one.ordinary for one in found.settings] == [True, True, False, False]
     assert all([stage.name for stage in one.stages] == ["checkpoint-001", "checkpoint-002"] for one in found.settings)
-    leaks = [one.final.leaks["auc"].value for one in found.settings]
+    leaks = [one.final.leaks["AUC"].value for one in found.settings]
     assert leaks[0] > 0.8 > leaks[-1]
     assert read_frontier(out / "frontier.json") == found
     again = rp.frontier(writing(log), SETTINGS, LABELS, **options)
@@ -81,7 +81,7 @@ def test_subgroups_are_compared_and_canaries_reported() -> None:
         ("none", "m"),
     }
     assert found.canaries == {"odd": 4}
-    assert "canary auc" in found.settings[0].final.leaks
+    assert "canary AUC" in found.settings[0].final.leaks
     assert found.settings[0].stages[0].name == "final"
 
 

@@ -27,7 +27,7 @@ class Compared:
 
     Attributes:
         setting: Name of the setting.
-        endpoint: What is compared, such as ``auc``.
+        endpoint: What is compared, such as ``AUC``.
         against: The formal defence that it is compared with; empty for ordinary regularisation.
         comparators: Those that were chosen: one, or one for each half of the targets.
         accuracy: Accuracy of the setting.

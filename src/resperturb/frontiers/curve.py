@@ -12,7 +12,7 @@ from resperturb.bounds.metrics import auc, can_be_seen
 from resperturb.errors import UsageError
 
 # The primary endpoint, fixed for every study, and what is reported besides.
-PRIMARY, CANARY_AUC = "auc", "canary auc"
+PRIMARY, CANARY_AUC = "AUC", "canary AUC"
 RATES = (0.01, 0.001)
 
 
@@ -20,14 +20,14 @@ def tpr_name(fpr: float, of: str = "") -> str:
     """Name the endpoint *TPR at a false positive rate*, on records or on canaries.
 
     >>> tpr_name(0.01), tpr_name(0.01, "canary")
-    ('tpr at 1% fpr', 'canary tpr at 1% fpr')
+    ('TPR at 1% FPR', 'canary TPR at 1% FPR')
     """
-    return f"{of} tpr at {100 * fpr:g}% fpr".strip()
+    return f"{of} TPR at {100 * fpr:g}% FPR".strip()
 
 
 CANARY_TPR = tpr_name(RATES[0], "canary")
 # The same attack by someone who has the weights, and by someone who sees labels alone.
-WEIGHTS_AUC, LABELS_AUC = "auc with weights", "auc of labels alone"
+WEIGHTS_AUC, LABELS_AUC = "AUC with weights", "AUC of labels alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
 
     >>> members = np.eye(4, dtype=bool)
     >>> found = leaks_of(members + 0.0, members, np.array(["record"] * 4), np.arange(4))
-    >>> found["auc"].tolist()
+    >>> found["AUC"].tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
     is_record = kinds == RECORD
@@ -117,7 +117,7 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
 def _on_canaries(name: str, scores: Floats, members: Bools) -> dict[str, Floats]:
     rates = [fpr for fpr in RATES if can_be_seen(fpr, int((~members).sum()))]
     return {
-        f"{name} auc": _pooled(scores, members, auc),
+        f"{name} AUC": _pooled(scores, members, auc),
         **{tpr_name(fpr, name): _pooled(scores, members, partial(tpr, fpr=fpr)) for fpr in rates},
     }
 

@@ -1,7 +1,8 @@
 """The figure of a frontier as SVG: accuracy over leak, for typical records and for the most exposed.
 
 One line per defence runs through its strengths, and each point has a cross for the intervals of both axes. The pale
-region is dominated by ordinary regularisation: something ordinary is at least as accurate and leaks no more.
+region is dominated by ordinary regularisation: something ordinary is at least as accurate and leaks no more. Settings
+that lose much accuracy are named below the panels, so that they do not press the others together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +11,17 @@ from html import escape
 from textwrap import wrap
 
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, tpr_name
-from resperturb.frontiers.result import FrontierResult, Measured, SettingResult, Stage
+from resperturb.frontiers.result import FrontierResult, Measured, SettingResult
 
-WIDTH, HEIGHT = 880, 430
-TOP, BOTTOM, LEFT, GAP, RIGHT = 64, 52, 58, 150, 150
+WIDTH, HEIGHT = 960, 460
+TOP, BOTTOM, LEFT, GAP, RIGHT = 64, 64, 58, 190, 190
 LETTER = 12
-# Okabe and Ito's colours, dark enough for a white page: regularisation, noise, losses, DP-SGD, others.
+# The largest loss of accuracy that is drawn.
+DRAWN = 0.25
+# Okabe and Ito's colours, dark enough for a white page: regularisation, noise, losses, formal methods, others.
 HUES = ("#0063A5", "#B35900", "#00745A", "#8A3A73", "#555555")
-MARKS = ("circle", "square", "diamond", "triangle", "cross")
+NOISE, LOSSES = ("additive", "multiplicative", "ensemble"), ("relaxloss", "hamp")
+MARKS = ("circle", "diamond", "triangle", "cross")
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:var(--i,#222)}.axis{stroke:var(--i,#222);fill:none}"
@@ -55,7 +59,9 @@ def figure(result: FrontierResult, limits: Mapping[str, float] | None = None, ti
     Returns:
         An SVG element that stands alone.
     """
-    panels = _panels(result)
+    least = max(one.final.accuracy.value for one in result.settings) - DRAWN
+    drawn = [one for one in result.settings if one.final.accuracy.value >= least]
+    low = [one for one in result.settings if one not in drawn]
     families = _families(result)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="'
@@ -65,12 +71,16 @@ def figure(result: FrontierResult, limits: Mapping[str, float] | None = None, ti
         f'<text class="title" x="{LEFT - 40}" y="{20 + 16 * row}" style="font-size:14px">{escape(text)}</text>'
         for row, text in enumerate(wrap(result.title, 105)[:2] if titled else [])
     ]
-    for panel in panels:
-        lines += [*_axes(panel, first=panel is panels[0]), *_dominated(panel, result)]
+    for number, panel in enumerate(panels := _panels(drawn)):
+        lines += [*_axes(panel, first=number == 0), *_dominated(panel, result)]
         if limits and panel.endpoint in limits:
             x, floor = panel.at(limits[panel.endpoint], panel.y[0])
             lines.append(f'<path class="axis" stroke-dasharray="2 4" d="M{x:.1f},{TOP}V{floor:.1f}"/>')
-        lines += _curves(panel, result, families)
+        lines += _curves(panel, drawn, families)
+    if low and panels:
+        values = ((one, one.final.leaks[panels[0].endpoint]) for one in low)
+        words = "; ".join(f"{one.name} {one.final.accuracy.value:.2f}, AUC {leak.value:.2f}" for one, leak in values)
+        lines.append(f'<text x="{LEFT - 40}" y="{HEIGHT - 6}">Lower accuracy: {escape(words)}</text>')
     return "\n".join([*lines, "</svg>"])
 
 
@@ -82,8 +92,8 @@ def alt_text(result: FrontierResult) -> str:
     )
 
 
-def _panels(result: FrontierResult) -> list[Panel]:
-    finals = [one.final for one in result.settings]
+def _panels(settings: Sequence[SettingResult]) -> list[Panel]:
+    finals = [one.final for one in settings]
     candidates = [
         (PRIMARY, "typical records: AUC"),
         (CANARY_TPR, "canaries: TPR at 1% FPR"),
@@ -117,22 +127,16 @@ def _padded(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _families(result: FrontierResult) -> dict[str, tuple[str, str, str]]:
-    """Give each defence a colour by its family, a mark and a dash."""
-    kinds = ("regularisation", "noise", "loss", "dp")
-    found: dict[str, tuple[str, str, str]] = {}
-    counts: dict[int, int] = {}
+    """Give each defence a colour by its family, a mark and a dash; no defence is a black square."""
+    found = {result.settings[0].defence: ("var(--i,#222)", "square", "")}
+    counts = [0] * len(HUES)
     for setting in result.settings:
-        if setting.defence in found:
-            continue
         name = setting.defence
-        words = {"noise": ("additive", "multiplicative", "ensemble"), "loss": ("relaxloss", "hamp"), "dp": ("dp",)}
-        family = (
-            0
-            if setting.ordinary
-            else next((kinds.index(kind) for kind, starts in words.items() if name.startswith(starts)), 4)
-        )
-        number = counts[family] = counts.get(family, -1) + 1
-        found[name] = (HUES[family], MARKS[number % len(MARKS)], DASHES[number % len(DASHES)])
+        if name not in found:
+            kinds = (setting.ordinary, name.startswith(NOISE), name.startswith(LOSSES), setting.epsilon is not None)
+            family = next((place for place, holds in enumerate(kinds) if holds), len(kinds))
+            number, counts[family] = counts[family], counts[family] + 1
+            found[name] = (HUES[family], MARKS[number % len(MARKS)], DASHES[number % len(DASHES)])
     return found
 
 
@@ -149,7 +153,7 @@ def _axes(panel: Panel, first: bool) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{floor + 18}" text-anchor="middle">{tick:g}</text>'
     yield f'<path class="axis" d="M{left:.1f},{TOP}V{floor}H{right:.1f}"/>'
     middle = (left + right) / 2
-    yield f'<text x="{middle:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{escape(panel.words)}</text>'
+    yield f'<text x="{middle:.1f}" y="{HEIGHT - 26}" text-anchor="middle">{escape(panel.words)}</text>'
     if first:
         yield f'<text x="{left - 44:.1f}" y="{TOP - 8}">test accuracy (better: up and left)</text>'
 
@@ -186,26 +190,28 @@ def _dominated(panel: Panel, result: FrontierResult) -> Iterator[str]:
     yield f'<polygon class="beaten" points="{path}"/>'
 
 
-def _curves(panel: Panel, result: FrontierResult, families: Mapping[str, tuple[str, str, str]]) -> Iterator[str]:
+def _curves(
+    panel: Panel, drawn: Sequence[SettingResult], families: Mapping[str, tuple[str, str, str]]
+) -> Iterator[str]:
     ends: list[tuple[float, float, str, str]] = []
-    start = result.settings[0]
-    for defence, (hue, mark, dash) in families.items():
-        settings = [one for one in result.settings if one.defence == defence]
-        points = [(one, one.final) for one in settings]
+    start = drawn[0]
+    for defence in dict.fromkeys(one.defence for one in drawn):
+        hue, mark, dash = families[defence]
+        settings = [one for one in drawn if one.defence == defence]
         if defence == start.defence:  # its checkpoints: early stopping
             path = [stage for stage in start.stages if stage.accuracy.value >= panel.y[0]]
         else:
-            path = [start.final, *(stage for _, stage in points)]
+            path = [start.final, *(one.final for one in settings)]
         xy = [panel.at(stage.leaks[panel.endpoint].value, stage.accuracy.value) for stage in path]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in xy)
         yield (
             f'<g class="d" style="color:{hue}"><polyline points="{line}" fill="none" stroke="currentColor" '
             f'stroke-opacity=".55" stroke-dasharray="{dash}"/>'
         )
-        for setting, stage in points:
-            yield from _point(panel, setting, stage, mark)
+        for setting in settings:
+            yield from _point(panel, setting, mark, named=setting is not settings[-1])
         yield "</g>"
-        last = points[-1][1]
+        last = settings[-1].final
         x, y = panel.at(last.leaks[panel.endpoint].value, last.accuracy.value)
         ends.append((x, y, _label(settings), hue))
     yield from _labels(panel, ends)
@@ -214,11 +220,12 @@ def _curves(panel: Panel, result: FrontierResult, families: Mapping[str, tuple[s
 def _label(settings: Sequence[SettingResult]) -> str:
     """Name a line: its strongest setting, and the epsilon where one is proven."""
     last = settings[-1]
-    return last.name + ("" if last.epsilon is None else f", ε {last.epsilon:.3g}")
+    shown = last.epsilon is None or "epsilon" in last.name
+    return last.name if shown else f"{last.name}, ε {last.epsilon:.3g}"
 
 
-def _point(panel: Panel, setting: SettingResult, stage: Stage, mark: str) -> Iterator[str]:
-    leak, accuracy = stage.leaks[panel.endpoint], stage.accuracy
+def _point(panel: Panel, setting: SettingResult, mark: str, named: bool) -> Iterator[str]:
+    leak, accuracy = setting.final.leaks[panel.endpoint], setting.final.accuracy
     x, y = panel.at(leak.value, accuracy.value)
     (low, _), (high, _) = panel.at(leak.low, accuracy.value), panel.at(leak.high, accuracy.value)
     (_, bottom), (_, top) = panel.at(leak.value, accuracy.low), panel.at(leak.value, accuracy.high)
@@ -235,6 +242,9 @@ def _point(panel: Panel, setting: SettingResult, stage: Stage, mark: str) -> Ite
     }
     words = f"{setting.name}: accuracy {accuracy.words()}, {panel.endpoint} {leak.words()}"
     yield f'<path d="{shapes[mark]}" fill="currentColor"><title>{escape(words)}</title></path>'
+    if named and setting.strength is not None:
+        style = "fill:currentColor;font-size:10px"
+        yield f'<text x="{x + 5:.1f}" y="{y - 5:.1f}" style="{style}">{setting.strength:g}</text>'
 
 
 def _labels(panel: Panel, ends: Sequence[tuple[float, float, str, str]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_bytes, write_json
 from resperturb.frontiers.compare import Compared, named
-from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, Curve
+from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve
 from resperturb.frontiers.groups import GroupDifference
 
 SCHEMA = 2
@@ -85,6 +85,14 @@ class SettingResult:
         """The model as it is trained to its end."""
         return self.stages[-1]
 
+    @property
+    def words(self) -> str:
+        """Name, and what anyone with the weights finds where that is more than its served answers give away."""
+        served, weights = (self.final.leaks.get(name) for name in (PRIMARY, WEIGHTS_AUC))
+        if served is None or weights is None or weights.value <= served.high:
+            return self.name
+        return f"{self.name} (as served; AUC {weights.value:.3f} with its weights)"
+
 
 @dataclass(frozen=True)
 class Recommendation:
@@ -144,10 +152,13 @@ class FrontierResult:
         found = self.primary
         better = sorted((one for one in found if one.verdict == "leaks less"), key=lambda one: one.difference.mean)
         if better:
-            first = better[0]
+            named = [self[one.setting].words for one in better]
+            who = (
+                " and ".join(named) if len(named) < 3 else f"{len(named)} of {len(found)} settings, most {named[0]},"
+            )
             return (
-                f"{', '.join(one.setting for one in better)} leaked less than ordinary regularisation of the same "
-                f"accuracy (by up to {-first.difference.mean:.3f} AUC, {self.models} models per setting)"
+                f"{who} leaked less than ordinary regularisation of the same accuracy "
+                f"(by up to {-better[0].difference.mean:.3f} AUC, {self.models} models per setting)"
             )
         if not found:
             return "Ordinary regularisation alone was measured"
@@ -313,4 +324,4 @@ def read_frontier(path: Path | str) -> FrontierResult:
 
 
 def _named(setting: SettingResult, stage: Stage) -> str:
-    return setting.name if stage is setting.final else named(setting.name, stage.name)
+    return setting.words if stage is setting.final else named(setting.words, stage.name)

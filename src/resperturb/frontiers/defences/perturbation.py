@@ -37,11 +37,7 @@ def ensemble(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 register_defence("additive", Defence("additive noise", (0.25, 0.5, 1.0), additive))
-register_defence(
-    "additive-no-input", Defence("additive noise, none on inputs,", (0.25, 0.5, 1.0), without_input_noise)
-)
-register_defence(
-    "additive-decay", Defence("additive noise, none on inputs, decay 5e-4,", (0.25, 0.5, 1.0), with_weight_decay)
-)
+register_defence("additive-no-input", Defence("noise in blocks", (0.25, 0.5, 1.0), without_input_noise))
+register_defence("additive-decay", Defence("noise in blocks and decay", (0.25, 0.5, 1.0), with_weight_decay))
 register_defence("multiplicative", Defence("multiplicative noise", (0.5, 1.0, 2.0), multiplicative))
-register_defence("ensemble", Defence("additive noise 0.5, ensemble of", (2, 5), ensemble, canary="near_duplicate"))
+register_defence("ensemble", Defence("noisy ensemble of", (2, 5), ensemble, canary="near_duplicate"))
