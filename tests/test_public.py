@@ -1,11 +1,14 @@
 """What is public says what it takes and what it gives; mypy checks its types by tests/public_types.py."""
 
 import ast
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import resperturb
 
 ROOT = Path(__file__).parents[1] / "src"
 PACKAGES = (
@@ -69,3 +72,9 @@ def classes(folder: Path) -> list[str]:
 def test_two_meanings_never_share_the_name_of_a_class() -> None:
     used = Counter(classes(ROOT / "resperturb"))
     assert [name for name, count in used.items() if count > 1] == []
+
+
+def test_help_shows_short_signatures() -> None:
+    for name in resperturb.__all__:
+        if inspect.isfunction(found := getattr(resperturb, name)):
+            assert len(str(inspect.signature(found))) < 800, name

@@ -11,7 +11,7 @@ from resperturb.attacks.signals import Signals, signals_of
 from resperturb.auditing import audit, read_audit
 from resperturb.auditing.answers import FittedFunction
 from resperturb.auditing.ask import ask
-from resperturb.auditing.store import keep_answers, read_answers
+from resperturb.auditing.store import Plan, Store, keep_answers, read_answers
 from resperturb.bounds import AuditResult
 from resperturb.cli import main
 from resperturb.errors import ResperturbError, UsageError
@@ -56,6 +56,14 @@ def test_a_part_that_is_gone_or_another_audits_is_an_error(tmp_path: Path, part:
     (tmp_path / "a" / part).unlink()
     with pytest.raises(ResperturbError, match="run the audit again"):
         read_audit(tmp_path / "a")
+
+
+def test_checkpoints_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    for name in ("000", "000.epoch-10", "000.epoch-2", "001.epoch-1"):
+        (tmp_path / "models" / f"{name}.npz").touch()
+    plan = Plan("", "", "", "", "", "", "", 0, (1,), "")
+    assert Store(tmp_path, plan).stages(0) == ["epoch-2", "epoch-10"]
 
 
 def test_other_draws_ask_again_and_another_setup_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The one pipeline: claim the folder, fit what is missing, assess, write."""
 
+from __future__ import annotations  # short signatures in help()
+
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -149,11 +150,12 @@ class Store:
             return None
 
     def stages(self, number: int) -> list[str]:
-        """List the checkpoints of a model whose answers are kept, in their order."""
+        """List the checkpoints of a model whose answers are kept, in the order of the numbers in their names."""
         if self.folder is None:
             return [stage for one, stage in self._memory if one == number and stage]
         found = (self.folder / MODELS).glob(f"{number:03d}.*.npz")
-        return sorted(path.name.split(".", 1)[1].removesuffix(".npz") for path in found)
+        names = [path.name.split(".", 1)[1].removesuffix(".npz") for path in found]
+        return sorted(names, key=lambda name: [part.zfill(20) for part in re.split(r"(\d+)", name)])
 
 
 def answers_path(folder: Path, number: int, stage: str = "") -> Path:

@@ -1,5 +1,7 @@
 """``rp.frontier``: which defence, how strong, for a training function of your own."""
 
+from __future__ import annotations  # short signatures in help()
+
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -103,9 +103,9 @@ class Recommendation:
     stage: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FrontierResult:
-    """What a frontier found.
+    """What a frontier found; printed, it is the finding, a line per setting and the comparisons.
 
     Attributes:
         subject: What was trained, such as ``resnet8 on fashion-sample``.
@@ -145,6 +145,13 @@ class FrontierResult:
             if setting.name == name:
                 return setting
         raise UsageError(f"there is no setting {name!r}; there are {', '.join(one.name for one in self.settings)}.")
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {one.name}: accuracy {one.final.accuracy.words()}, AUC {one.final.leaks[PRIMARY].words()}"
+            for one in self.settings
+        ]
+        return "\n".join([f"{self.title}.", *lines, *self.sentences])
 
     @property
     def title(self) -> str:

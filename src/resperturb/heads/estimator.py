@@ -1,5 +1,7 @@
 """``dp_head`` and ``DPHead``: private classifiers on features, by scikit-learn's conventions."""
 
+from __future__ import annotations  # short signatures in help()
+
 import math
 import warnings
 from collections.abc import Hashable, Sequence
@@ -91,7 +93,7 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None, *, on_release: OnRelease | None = None
-    ) -> "DPHead":
+    ) -> DPHead:
         """Train the head.
 
         Args:
