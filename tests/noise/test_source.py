@@ -123,7 +123,7 @@ def test_sums_have_fresh_noise_of_the_right_size_and_leave_their_input_alone() -
     x, factor = torch.full((500, 40), 2.0), torch.full((500, 40), 3.0)
     for call, std in (
         (lambda: source.add(x, 0.5, training=False), 0.5),
-        (lambda: source.addcmul(x, factor, 0.5, training=False), 1.5),
+        (lambda: source.add(x, 0.5, training=False, factor=factor), 1.5),
     ):
         one, other = call() - 2, call() - 2
         assert (x == 2.0).all()
@@ -139,8 +139,8 @@ def test_the_other_side_of_a_sum_is_added_on_the_way(dtype: torch.dtype) -> None
     one, other = NoiseSource(seed=1), NoiseSource(seed=1)
     for laid_out in layouts:
         torch.testing.assert_close(one.add(x, 0.5, False, laid_out), other.add(x + plus, 0.5, False), rtol=0, atol=0)
-        found = one.addcmul(x, laid_out, 0.5, False, laid_out)
-        torch.testing.assert_close(found, other.addcmul(x + plus, plus, 0.5, False), rtol=0, atol=0)
+        found = one.add(x, 0.5, False, laid_out, factor=laid_out)
+        torch.testing.assert_close(found, other.add(x + plus, 0.5, False, factor=plus), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sides", [False, True])
@@ -156,7 +156,7 @@ def test_gradients_of_sums_see_the_numbers_of_the_forward_pass(sides: bool, dtyp
 
     def product() -> Tensor:
         torch.manual_seed(5)
-        return source.addcmul(a * b, b, 0.5, training=True, plus=a if sides else None)
+        return source.add(a * b, 0.5, training=True, plus=a if sides else None, factor=b)
 
     expected = a * b + 0.5 * b * numbers() + (a if sides else 0)
     torch.testing.assert_close(product(), expected)
@@ -185,7 +185,7 @@ def test_the_side_that_scales_the_noise_gets_both_of_its_gradients(scaled: str, 
 
     def f(x: Tensor, plus: Tensor) -> Tensor:
         torch.manual_seed(5)
-        found = source.addcmul(x, x if scaled == "x" else plus, 0.5, training=True, plus=plus)
+        found = source.add(x, 0.5, training=True, plus=plus, factor=x if scaled == "x" else plus)
         return found.contiguous(memory_format=layout)
 
     torch.manual_seed(5)
@@ -202,7 +202,7 @@ def test_a_compiled_sum_draws_its_numbers_again_in_the_backward_pass() -> None:
     kept: list[int] = []
 
     def product(a: Tensor, b: Tensor) -> Tensor:
-        return source.addcmul(a, b, 0.5, training=True, plus=b)
+        return source.add(a, 0.5, training=True, plus=b, factor=b)
 
     def gradients(call: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
         torch.manual_seed(5)
@@ -228,7 +228,7 @@ def test_a_compiled_prediction_equals_an_eager_one_and_leaves_its_arguments(kind
     def noisy(left: Tensor, branch: Tensor) -> Tensor:
         if kind == "add":
             return source.add(left, 0.5, training=False, plus=branch)
-        return source.addcmul(left, left, 0.5, training=False, plus=branch)
+        return source.add(left, 0.5, training=False, plus=branch, factor=left)
 
     def sums(x: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         kept, spent = x * 2, x * 3
@@ -261,7 +261,7 @@ def test_gradients_of_halves_see_the_numbers_of_the_forward_pass(kind: str) -> N
     if kind == "add":
         total, slope = source.add(x, 0.5, training=True, plus=plus), torch.ones_like(numbers)
     else:
-        total, slope = source.addcmul(x, x, 0.5, training=True, plus=plus), 1 + 0.5 * numbers
+        total, slope = source.add(x, 0.5, training=True, plus=plus, factor=x), 1 + 0.5 * numbers
     of_x, of_plus = torch.autograd.grad(total.sum(), (x, plus))
     assert total.dtype == of_x.dtype == torch.bfloat16
     torch.testing.assert_close(of_x, slope.bfloat16(), rtol=2**-8, atol=0)
@@ -284,7 +284,7 @@ def test_a_second_derivative_goes_through_the_same_numbers() -> None:
 
     def f(x: Tensor) -> Tensor:
         torch.manual_seed(5)
-        return source.addcmul(x * x, x * x, 0.5, training=True)
+        return source.add(x * x, 0.5, training=True, factor=x * x)
 
     assert torch.autograd.gradcheck(f, x)
     assert torch.autograd.gradgradcheck(f, x)
@@ -294,7 +294,7 @@ def test_the_backward_pass_keeps_a_key_and_not_the_numbers() -> None:
     x, factor = (torch.randn(64, requires_grad=True) for _ in range(2))
     kept: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        NoiseSource().addcmul(x, factor, 0.5, training=True).sum()
+        NoiseSource().add(x, 0.5, training=True, factor=factor).sum()
     assert kept == [16]
 
 

@@ -279,12 +279,6 @@ uint64_t noisy(
     return each_number(key, threads, count, [=](int64_t i, float n) { return sum(i, scale, read(x, i), n); }, out, x);
 }
 
-template <class T>
-void mul(const uint8_t* key, int threads, int64_t count, float scale, const T* x, T* out) {
-    each_number(
-        key, threads, count, [=](int64_t i, float n) { return write(out, i, 0.0f, scale * read(x, i) * n); }, out, x);
-}
-
 }  // namespace
 
 extern "C" {
@@ -324,17 +318,6 @@ uint64_t resperturb_noisy_bfloat16(
     Bfloat16* out
 ) {
     return noisy(key, threads, count, scale, factor, x, y, out);
-}
-
-// out = scale x n; out may be x
-void resperturb_mul_float(const uint8_t* key, int threads, int64_t count, float scale, const float* x, float* out) {
-    mul(key, threads, count, scale, x, out);
-}
-
-void resperturb_mul_bfloat16(
-    const uint8_t* key, int threads, int64_t count, float scale, const Bfloat16* x, Bfloat16* out
-) {
-    mul(key, threads, count, scale, x, out);
 }
 
 }  // extern "C"

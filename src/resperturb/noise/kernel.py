@@ -14,12 +14,12 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 # So many numbers hide the price of waking other threads.
 WORTH_SHARING = 32 * 1024
@@ -47,13 +47,7 @@ class Kernel:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        key, threads, count, scale, memory = (
-            ctypes.c_char_p,
-            ctypes.c_int,
-            ctypes.c_int64,
-            ctypes.c_float,
-            ctypes.c_void_p,
-        )
+        key, memory, count = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, *arguments: Any, returns: Any = None) -> Any:
             found = library[f"resperturb_{name}"]
@@ -61,15 +55,11 @@ class Kernel:
             return found
 
         self._words = function("words", key, ctypes.c_uint64, ctypes.c_uint64, memory)
-        self._fill = function("fill", key, threads, count, memory)
-        whole, half = (
-            (
-                function(f"noisy_{kind}", key, threads, count, scale, *[memory] * 4, returns=ctypes.c_uint64),
-                function(f"mul_{kind}", key, threads, count, scale, memory, memory),
-            )
-            for kind in ("float", "bfloat16")
-        )
-        self._sums = {False: whole, True: half}
+        self._fill = function("fill", key, ctypes.c_int, count, memory)
+        self._noisy = {
+            dtype: function(name, key, ctypes.c_int, count, ctypes.c_float, *[memory] * 4, returns=ctypes.c_uint64)
+            for dtype, name in ((torch.float32, "noisy_float"), (torch.bfloat16, "noisy_bfloat16"))
+        }
 
     def words(self, key: bytes, counter: bytes) -> bytes:
         """Return AES-128 of ``counter`` under ``key``."""
@@ -78,42 +68,23 @@ class Kernel:
         self._words(key, low, high, ctypes.addressof(words))
         return bytes(words)[:16]
 
-    def fill(self, key: bytes, count: int, out: int) -> None:
-        """Write ``count`` normals to the address ``out``."""
-        self._fill(key, _threads(count), count, out)
+    def fill(self, key: bytes, out: Tensor) -> None:
+        """Fill a tensor of float32 with normals."""
+        self._fill(key, _threads(out.numel()), out.numel(), out.data_ptr())
 
     def noisy(
-        self,
-        key: bytes,
-        count: int,
-        scale: float,
-        factor: int | None,
-        x: int,
-        y: int | None,
-        out: int,
-        half: bool = False,
+        self, key: bytes, scale: float, factor: Tensor | None, x: Tensor, y: Tensor | None, out: Tensor
     ) -> tuple[int, int]:
         """Compute ``out = x + y + scale factor n``, without ``y`` or ``factor`` if it is None.
 
-        Args:
-            key: Of the numbers.
-            count: The number of elements.
-            scale: What all are multiplied by.
-            factor: Address of what each is multiplied by.
-            x: Address of one side.
-            y: Address of the other.
-            out: Where to write the sum; it may be one of the others.
-            half: Whether all of it is bfloat16, which is added up in 32 bits.
+        All are of one type and laid out alike; ``out`` may be one of the others.
 
         Returns:
             Of half precision, how many elements are as without noise, and how many were to change; else zeros.
         """
-        found = self._sums[half][0](key, _threads(count), count, scale, factor, x, y, out)
+        places = (None if tensor is None else tensor.data_ptr() for tensor in (factor, x, y, out))
+        found = self._noisy[x.dtype](key, _threads(x.numel()), x.numel(), scale, *places)
         return found & 0xFFFFFFFF, found >> 32
-
-    def mul(self, key: bytes, count: int, scale: float, x: int, out: int, half: bool = False) -> None:
-        """Compute ``out = scale x n``."""
-        self._sums[half][1](key, _threads(count), count, scale, x, out)
 
 
 _loaded_by = os.getpid()
@@ -122,12 +93,6 @@ _loaded_by = os.getpid()
 def _threads(count: int) -> int:
     """How many threads share out so many numbers; the threads of OpenMP do not live on in a forked child."""
     return torch.get_num_threads() if count >= WORTH_SHARING and os.getpid() == _loaded_by else 1
-
-
-@lru_cache(maxsize=1)
-def thread_pool(pid: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that draw; a forked child, with another ``pid``, gets its own."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="resperturb-noise")
 
 
 @cache

@@ -15,14 +15,15 @@ added to delta. Rounding is not counted, nor are exported graphs, which draw fro
 
 import hashlib
 import math
-import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from resperturb.noise.kernel import Kernel, kernel, thread_pool
+from resperturb.noise.kernel import kernel
 from resperturb.noise.rounding import is_half, refuse_swallowed, rounded
 
 _CHUNK = 1 << 18
@@ -75,129 +76,67 @@ def noisy_sum(total: Tensor, key: bytes, std: float) -> Tensor:
     return rounded.to(total.dtype)
 
 
-def add_normal(x: Tensor, plus: Tensor | None, key: bytes, scale: float, copies: int = 1) -> Tensor:
-    """Return ``x + plus + scale n`` with ``n = standard_normal(x, key)``, without a gradient.
+def add_normal(
+    x: Tensor, plus: Tensor | None, factor: Tensor | None, key: bytes, scale: float, checked: bool = True
+) -> Tensor:
+    """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, without a gradient.
 
     In one pass over memory where there is a kernel. Half precision is added up in 32 bits and rounded once.
 
     Args:
         x: One side of the sum.
         plus: The other, with the shape and type of ``x``, or None.
-        key: Of the numbers.
-        scale: What they are multiplied by.
-        copies: So many such sums one after the other, each with numbers of its own.
-
-    Returns:
-        A new tensor, ``copies`` times as long as ``x``.
+        factor: A tensor with the shape and type of ``x``; None for ones.
+        key: Key of the numbers.
+        scale: Factor of all numbers.
+        checked: Whether noise that is rounded away is an error.
 
     Raises:
         NoiseLostError: Half precision rounds most of the noise away.
     """
-    return _noisy(x, plus, None, key, scale, copies, checked=True)
-
-
-def addcmul_normal(
-    x: Tensor,
-    plus: Tensor | None,
-    factor: Tensor,
-    key: bytes,
-    scale: float,
-    copies: int = 1,
-    checked: bool = True,
-) -> Tensor:
-    """Return ``x + plus + scale factor n`` with ``n = standard_normal(x, key)``, as :func:`add_normal` does.
-
-    ``checked`` is whether noise that is rounded away is an error.
-    """
-    return _noisy(x, plus, factor, key, scale, copies, checked)
-
-
-def _noisy(
-    x: Tensor, plus: Tensor | None, factor: Tensor | None, key: bytes, scale: float, copies: int, checked: bool
-) -> Tensor:
+    sides = [side for side in (x, plus, factor) if side is not None]
+    dense = torch.ops.aten.is_non_overlapping_and_dense(x) and x.dtype in (torch.float32, torch.bfloat16)
+    alike = all(s.stride() == x.stride() and s.shape == x.shape and s.dtype == x.dtype for s in sides)
+    loaded = kernel() if dense and alike and all(s.device.type == "cpu" and not s.is_neg() for s in sides) else None
     with torch.no_grad():
-        loaded = _kernel_for(x, *(side for side in (plus, factor) if side is not None))
-        keys = _keys(key, copies)
-        if loaded is None or not _fits(x, copies):
-            sums = [_spelled_out(x, plus, factor, each, scale, checked) for each in keys]
-            return sums[0] if copies == 1 else torch.cat(sums)
-        out = _room(x, copies)
-        same = meant = 0
-        for each, to in zip(keys, _addresses(out, copies), strict=True):
-            by = _address(factor)
-            half = x.dtype == torch.bfloat16
-            counts = loaded.noisy(each, x.numel(), scale, by, x.data_ptr(), _address(plus), to, half)
-            same, meant = same + counts[0], meant + counts[1]
+        if loaded is None:
+            return spelled_out(x, plus, factor, scale, lambda like: standard_normal(like, key), checked)
+        out = torch.empty_like(x)
+        same, meant = loaded.noisy(key, scale, factor, x, plus, out)
         if checked:
             refuse_swallowed(same, meant, x.dtype)
         return out
 
 
-def _spelled_out(
-    x: Tensor, plus: Tensor | None, factor: Tensor | None, key: bytes, scale: float, checked: bool
+def spelled_out(
+    x: Tensor,
+    plus: Tensor | None,
+    factor: Tensor | None,
+    scale: float,
+    normal: Callable[[Tensor], Tensor],
+    checked: bool = True,
 ) -> Tensor:
-    wide, other, by = (side.float() if side is not None and is_half(x) else side for side in (x, plus, factor))
-    assert wide is not None
-    total = wide if other is None else wide + other
-    drawn = standard_normal(wide, key)
-    noisy = torch.add(total, drawn, alpha=scale) if by is None else torch.addcmul(total, by, drawn, value=scale)
+    """Do what :func:`add_normal` does in several operations, which tracers and transforms can follow.
+
+    ``normal`` draws the numbers for a tensor, and ``factor`` may have any shape that fits.
+    """
+    wide = x.float() if is_half(x) else x
+    total = wide if plus is None else wide + plus.to(wide.dtype)
+    drawn = normal(total)
+    if factor is None:
+        noisy = torch.add(total, drawn, alpha=scale)
+    else:
+        noisy = torch.addcmul(total, factor.to(total.dtype), drawn, value=scale)
     if not is_half(x):
         return noisy
     return rounded(total, total, noisy, to=x.dtype) if checked else noisy.to(x.dtype)
-
-
-def _keys(key: bytes, copies: int) -> list[bytes]:
-    """A key for each copy; that of the first is the one that was given."""
-    return [key, *(hashlib.blake2b(key + i.to_bytes(8, "little"), digest_size=16).digest() for i in range(1, copies))]
-
-
-def _fits(x: Tensor, copies: int) -> bool:
-    """Whether copies can stand one after the other in memory: the first dimension is the outermost there."""
-    return copies == 1 or x.stride(0) * len(x) == x.numel()
-
-
-def _room(x: Tensor, copies: int) -> Tensor:
-    if copies == 1:
-        return torch.empty_like(x)
-    return torch.empty_strided((copies * len(x), *x.shape[1:]), x.stride(), dtype=x.dtype, device=x.device)
-
-
-def _addresses(out: Tensor, copies: int) -> list[int]:
-    step = out.numel() // copies * out.element_size()
-    return [out.data_ptr() + step * copy for copy in range(copies)]
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def mul_normal(x: Tensor, key: bytes, scale: float, strides: tuple[int, ...]) -> Tensor:
-    """Return ``scale x n`` with the ``n`` of a tensor with the shape of ``x`` and these ``strides``."""
-    with torch.no_grad():
-        laid_out = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
-        loaded = _kernel_for(laid_out)
-        if loaded is None:
-            wide = x.float() if is_half(x) else x
-            return torch.mul(wide, standard_normal(laid_out.to(wide.dtype), key)).mul_(scale).to(x.dtype)
-        if x.stride() != strides:
-            x = torch.empty_like(laid_out).copy_(x)
-        loaded.mul(key, x.numel(), scale, x.data_ptr(), laid_out.data_ptr(), x.dtype == torch.bfloat16)
-        return laid_out
-
-
-def _kernel_for(first: Tensor, *others: Tensor) -> Kernel | None:
-    """The kernel, if it can go through these tensors as if they were flat memory."""
-    dense = torch.ops.aten.is_non_overlapping_and_dense(first)
-    same = all(t.stride() == first.stride() and t.shape == first.shape and t.dtype == first.dtype for t in others)
-    fit = all(t.device.type == "cpu" and not t.is_neg() for t in (first, *others))
-    return kernel() if dense and same and fit and first.dtype in (torch.float32, torch.bfloat16) else None
 
 
 def _on_processor(count: int, key: bytes, double: bool) -> Tensor:
     flat = torch.empty(count, dtype=torch.float64 if double else torch.float32)
     loaded = None if double else kernel()
     if loaded is not None:
-        loaded.fill(key, count, flat.data_ptr())
+        loaded.fill(key, flat)
         return flat
     array: Any = flat.numpy()
     starts = range(0, count, _CHUNK)
@@ -207,11 +146,11 @@ def _on_processor(count: int, key: bytes, double: bool) -> Tensor:
         size = min(_CHUNK, count - start)
         array[start : start + size] = _sfc64(key, start // _CHUNK).standard_normal(size)
 
-    if len(starts) <= 1 or torch.get_num_threads() == 1:
-        for start in starts:
-            fill(start)
+    if len(starts) <= 1:
+        list(map(fill, starts))
     else:
-        list(thread_pool(os.getpid(), torch.get_num_threads()).map(fill, starts))
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(fill, starts))
     return flat
 
 

@@ -15,17 +15,17 @@ import hashlib
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from resperturb.errors import UsageError
-from resperturb.noise.normals import add_normal, addcmul_normal, mul_normal, standard_normal
-from resperturb.noise.rounding import is_half, rounded
+from resperturb.noise.normals import add_normal, spelled_out, standard_normal
 
 KEY_BYTES = 16
 
@@ -37,11 +37,9 @@ class _Fork:
     forked between the two is known by its process number.
     """
 
-    imported_by = os.getpid()
-    seed_at_import = torch.initial_seed()
+    imported_by, seed = os.getpid(), torch.initial_seed()
     watched = False
     token = b""
-    seed: int | None = None
     group: object = None
 
     @classmethod
@@ -50,7 +48,7 @@ class _Fork:
         if not cls.watched:
             cls.watched = True
             os.register_at_fork(after_in_child=cls.inherit)
-            if os.getpid() != cls.imported_by and torch.initial_seed() == cls.seed_at_import:
+            if os.getpid() != cls.imported_by and torch.initial_seed() == cls.seed:
                 cls.inherit()
 
     @classmethod
@@ -61,9 +59,7 @@ class _Fork:
 
 def _process_group() -> object:
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.group.WORLD
-    return None
+    return distributed.group.WORLD if distributed.is_available() and distributed.is_initialized() else None
 
 
 def derive_key(*parts: bytes | int) -> bytes:
@@ -127,19 +123,17 @@ class NoiseSource:
     """
 
     silenced: int
-    # Where noise first enters, sums of so many rows are given in so many copies, each with its own noise.
-    copies: tuple[int, int] | None
 
     def __init__(self, seed: int | None = None) -> None:
         self._register(seed)
 
     def _register(self, seed: int | None) -> None:
         _Fork.watch()
-        self.silenced, self.copies = 0, None
+        self.silenced = 0
         self.reseed(seed)
-        self._handle = next(_handles)
-        self._card = torch.tensor(self._handle)  # a tensor, so that what is compiled serves other models too
-        _sources[self._handle] = self
+        handle = next(_handles)
+        self._card = torch.tensor(handle)  # a tensor, so that what is compiled serves other models too
+        _sources[handle] = self
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is loud, whatever silenced the original while it was copied, and starts its own seeded noise.
@@ -152,89 +146,42 @@ class NoiseSource:
         """Draw standard normals with the shape, type, device and memory layout of ``like``."""
         if torch.compiler.is_exporting() or torch._C._get_tracing_state() is not None:
             return _exported_normal(like)
-        if _is_in_a_compiler():
-            # Of the shape alone: a tensor that is handed over must be in memory first, and is fused with nothing.
-            dense = torch.empty_like(like)
-            drawn: Tensor = torch.ops.resperturb.normal_of(
-                torch.empty(0), self._card, dense.shape, dense.stride(), like.dtype, like.device, training
-            )
-            return drawn
-        if torch.compiler.is_compiling() or not isinstance(like, Tensor):  # or symbolically, by torch.fx
-            return self._opaque_normal(like, training)
-        if _in_a_transform():
-            # Under vmap a tensor that all share still needs noise of its own in every lane.
-            batched = torch._C._functorch.is_batchedtensor(like)
-            return self._opaque_normal(like if batched else torch.rand_like(like.detach()), training)
-        return standard_normal(like, self.next_key(training))
-
-    def _opaque_normal(self, like: Tensor, training: bool) -> Tensor:
+        if isinstance(like, Tensor) and not torch.compiler.is_compiling():  # nor traced symbolically, by torch.fx
+            if not _in_a_transform():
+                return standard_normal(like, self.next_key(training))
+            if not torch._C._functorch.is_batchedtensor(like):  # under vmap every lane needs noise of its own
+                like = torch.rand_like(like.detach())
         # The empty tensor keeps the compiler from merging two draws over the same tensor into one.
-        drawn: Tensor = _normal(like.detach(), torch.empty(0), self._handle, training)
+        drawn: Tensor = torch.ops.resperturb.normal.default(like.detach(), torch.empty(0), self._card, training)
         return drawn
 
-    def add(self, x: Tensor, scale: float, training: bool, plus: Tensor | None = None) -> Tensor:
-        """Return ``x + plus + scale n`` with standard normals ``n`` of its own for every element.
-
-        Half precision is added up in 32 bits and rounded once.
-
-        Args:
-            x: The tensor to be noised.
-            scale: The standard deviation.
-            training: Whether the key is one of training.
-            plus: The other side of a sum, with the shape and type of ``x``: added on the way.
-
-        Raises:
-            NoiseLostError: Half precision rounds most of the noise away.
-        """
-        if not _is_readable(x, plus):
-            return self._spelled_out(x, None, scale, training, plus)
-        total: Tensor = torch.ops.resperturb.add_normal.default(
-            x, plus, self._key_tensor(training), scale, _strides(x), self._copies_of(x)
-        )
-        return total
-
-    def addcmul(self, x: Tensor, factor: Tensor, scale: float, training: bool, plus: Tensor | None = None) -> Tensor:
-        """Return ``x + plus + scale factor n``; the backward pass draws ``n`` again instead of keeping it.
-
-        Args:
-            x: The tensor to be noised.
-            factor: What the standard deviation is proportional to.
-            scale: The constant of proportion.
-            training: Whether the key is one of training.
-            plus: The other side of a sum, with the shape and type of ``x``: added on the way.
-
-        Raises:
-            NoiseLostError: Half precision rounds most of the noise away.
-        """
-        if not _is_readable(x, factor, plus) or x.shape != factor.shape or x.dtype != factor.dtype:
-            return self._spelled_out(x, factor, scale, training, plus)
-        total: Tensor = torch.ops.resperturb.addcmul_normal.default(
-            x, plus, factor, self._key_tensor(training), scale, _strides(x), self._copies_of(x), True
-        )
-        return total
-
-    def _spelled_out(
-        self, x: Tensor, factor: Tensor | None, scale: float, training: bool, plus: Tensor | None
+    def add(
+        self, x: Tensor, scale: float, training: bool, plus: Tensor | None = None, factor: Tensor | None = None
     ) -> Tensor:
-        """Add up in several operations, which tracers and transforms can follow."""
-        total = x if plus is None else x + plus
-        wide = total.float() if is_half(total) else total
-        drawn = self.normal(wide, training)
-        if factor is None:
-            noisy = torch.add(wide, drawn, alpha=scale)
-        else:
-            noisy = torch.addcmul(wide, factor.to(wide.dtype), drawn, value=scale)
-        return rounded(total, wide, noisy) if is_half(total) else noisy
+        """Return ``x + plus + scale factor n`` with standard normals ``n`` of its own for every element.
 
-    def _key_tensor(self, training: bool) -> Tensor:
+        Half precision is added up in 32 bits and rounded once. The backward pass draws ``n`` again instead of keeping
+        it.
+
+        Args:
+            x: The tensor to be noised.
+            scale: The standard deviation, in units of ``factor``.
+            training: Whether the key is one of training.
+            plus: The other side of a sum, with the shape and type of ``x``: added on the way.
+            factor: What the standard deviation is proportional to; None for ones.
+
+        Raises:
+            NoiseLostError: Half precision rounds most of the noise away.
+        """
+        readable = _is_readable(x, plus, factor)
+        if not readable or (factor is not None and (x.shape != factor.shape or x.dtype != factor.dtype)):
+            return spelled_out(x, plus, factor, scale, lambda like: self.normal(like, training))
         if torch.compiler.is_compiling():
-            drawn: Tensor = torch.ops.resperturb.key(torch.empty(0), self._card, training)
-            return drawn
-        return _as_tensor(self.next_key(training))
-
-    def _copies_of(self, x: Tensor) -> int:
-        """How many noisy copies of ``x`` a sum gives: mostly one."""
-        return self.copies[1] if self.copies is not None and len(x) == self.copies[0] else 1
+            key, stride = torch.ops.resperturb.key(torch.empty(0), self._card, training), torch.empty_like(x).stride()
+        else:
+            key, stride = _as_tensor(self.next_key(training)), torch.empty_like(x, device="meta").stride()
+        total: Tensor = torch.ops.resperturb.add_normal.default(x, plus, factor, key, scale, stride, True)
+        return total
 
     def draw(self, training: bool) -> "Draw":
         """Return one draw, which is made where it is used."""
@@ -259,11 +206,6 @@ class NoiseSource:
         self.seed, self._drawn = seed, 0
 
 
-def _is_in_a_compiler() -> bool:
-    """Whether ``torch.compile`` reads the call, for itself and not for an exporter or under a transform."""
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not _in_a_transform()
-
-
 @dataclass(frozen=True)
 class Draw:
     """Standard normals for one tensor, drawn where they are used: sums with them need no memory of their own.
@@ -282,7 +224,7 @@ class Draw:
 
     def addcmul(self, x: Tensor, factor: Tensor, scale: float, plus: Tensor | None = None) -> Tensor:
         """Return ``x + plus + scale factor n``, without ``plus`` if it is None."""
-        return self.source.addcmul(x, factor, scale, self.training, plus)
+        return self.source.add(x, scale, self.training, plus, factor)
 
     def like(self, x: Tensor) -> Tensor:
         """Return ``n`` itself, for whatever else is to be done with it."""
@@ -291,27 +233,12 @@ class Draw:
 
 def _is_readable(*tensors: Tensor | None) -> bool:
     """Whether the tensors are memory to read, now or when a compiled graph runs; nothing traces or transforms."""
-    if _is_in_a_compiler():
-        return True
-    return (
-        not torch.compiler.is_compiling()
+    if torch.compiler.is_exporting() or _in_a_transform():
+        return False
+    return torch.compiler.is_compiling() or (
+        torch._C._get_tracing_state() is None
         and all(type(x) in (Tensor, torch.nn.Parameter, type(None)) for x in tensors)
-        and not torch.compiler.is_exporting()
-        and torch._C._get_tracing_state() is None
-        and not _in_a_transform()
     )
-
-
-def _strides(x: Tensor) -> tuple[int, ...]:
-    """The layout of a dense tensor like ``x``."""
-    if torch.compiler.is_compiling():
-        return torch.empty_like(x).stride()
-    return torch.empty_like(x, device="meta").stride()
-
-
-def _scaled_side(x: Tensor, plus: Tensor | None, factor: Tensor) -> int | None:
-    """Which side of a sum the factor is, if any: its gradient is then ``g + scale g n``, in one pass."""
-    return 0 if factor is x else 1 if factor is plus else None
 
 
 def _in_a_transform() -> bool:
@@ -324,197 +251,107 @@ _in_a_transform._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _source_of(card: Tensor) -> NoiseSource:
-    return _sources.get(int(card)) or NoiseSource()  # a compiled graph may outlive the model it came from
-
-
-# Defined by hand, since a custom_op takes longer to be called than a small draw.
-torch.library.define(
-    "resperturb::normal_of",
-    "(Tensor ticket, Tensor card, SymInt[] size, SymInt[] stride, ScalarType dtype, Device device, bool training) "
-    "-> Tensor",
-    tags=(torch.Tag.nondeterministic_seeded,),
-)
-
-
-@torch.library.impl("resperturb::normal_of", "CompositeExplicitAutograd")
-def _normal_of(
-    ticket: Tensor,
-    card: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dtype: torch.dtype,
-    device: torch.device,
-    training: bool,
-) -> Tensor:
-    """A draw like :func:`_normal`, in compiled networks, of a tensor that need not be there yet."""
-    like = torch.empty_strided(size, stride, dtype=dtype, device=device)
-    return standard_normal(like, _source_of(card).next_key(training))
-
-
-torch.library.register_fake(
-    "resperturb::normal_of",
-    lambda ticket, card, size, stride, dtype, device, training: torch.empty_strided(
-        size, stride, dtype=dtype, device=device
-    ),
-)
-
-
-torch.library.define(
-    "resperturb::key",
-    "(Tensor ticket, Tensor card, bool training) -> Tensor",
-    tags=(torch.Tag.nondeterministic_seeded,),
-)
-# Sums of tensors that are laid out with these strides, so that the backward pass meets the same numbers however its
-# gradient is laid out.
-for _name, _arguments in (
-    ("add_normal", "Tensor x, Tensor? plus, Tensor key, float scale, SymInt[] stride, int copies"),
-    (
-        "addcmul_normal",
-        "Tensor x, Tensor? plus, Tensor factor, Tensor key, float scale, SymInt[] stride, int copies, bool checked",
-    ),
-    ("mul_normal", "Tensor x, Tensor key, float scale, SymInt[] stride"),
-):
-    # Otherwise the compiler may hand over tensors in other layouts, each of which costs a copy.
-    torch.library.define(
-        f"resperturb::{_name}", f"({_arguments}) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,)
-    )
-
-
-@torch.library.impl("resperturb::key", "CompositeExplicitAutograd")
-def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
-    """The key of a draw, as a tensor: what a network keeps for its backward pass."""
-    return _as_tensor(_source_of(card).next_key(training))
+    return _sources.get(int(card)) or NoiseSource()  # a compiled or traced graph may outlive the model it came from
 
 
 def _as_tensor(key: bytes) -> Tensor:
     return torch.frombuffer(bytearray(key), dtype=torch.uint8)
 
 
-@torch.library.impl("resperturb::add_normal", "CompositeExplicitAutograd")
-def _add_normal(
-    x: Tensor, plus: Tensor | None, key: Tensor, scale: float, stride: Sequence[int], copies: int
-) -> Tensor:
-    other = None if plus is None else _laid_out(plus, stride)
-    return add_normal(_laid_out(x, stride), other, bytes(key.tolist()), scale, copies)
+def _operator(
+    name: str, arguments: str, tag: torch.Tag, fake: Callable[..., Tensor]
+) -> Callable[[Callable[..., Tensor]], None]:
+    """Define an operator by hand, since a custom_op takes longer to be called than a small draw."""
+    torch.library.define(f"resperturb::{name}", f"({arguments}) -> Tensor", tags=(tag,))
+    torch.library.register_fake(f"resperturb::{name}", fake)
+    return torch.library.impl(f"resperturb::{name}", "CompositeExplicitAutograd")
 
 
-@torch.library.impl("resperturb::addcmul_normal", "CompositeExplicitAutograd")
-def _addcmul_normal(
-    x: Tensor,
-    plus: Tensor | None,
-    factor: Tensor,
-    key: Tensor,
-    scale: float,
-    stride: Sequence[int],
-    copies: int,
-    checked: bool,
-) -> Tensor:
-    other = None if plus is None else _laid_out(plus, stride)
-    by = _laid_out(factor, stride)
-    return addcmul_normal(_laid_out(x, stride), other, by, bytes(key.tolist()), scale, copies, checked)
-
-
-@torch.library.impl("resperturb::mul_normal", "CompositeExplicitAutograd")
-def _mul_normal(x: Tensor, key: Tensor, scale: float, stride: Sequence[int]) -> Tensor:
-    return mul_normal(x, bytes(key.tolist()), scale, tuple(stride))
-
-
-def _laid_out(x: Tensor, stride: Sequence[int]) -> Tensor:
-    if x.stride() == tuple(stride):
-        return x
-    return torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
-
-
-def _fake_like(x: Tensor, stride: Sequence[int], copies: int = 1) -> Tensor:
-    shape = (copies * x.shape[0], *x.shape[1:]) if copies > 1 else x.shape
-    return torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
-
-
-torch.library.register_fake(
-    "resperturb::key", lambda ticket, card, training: torch.empty(KEY_BYTES, dtype=torch.uint8)
+@_operator(
+    "normal",
+    "Tensor like, Tensor ticket, Tensor card, bool training",
+    torch.Tag.nondeterministic_seeded,
+    lambda like, *_: torch.empty_like(like),
 )
-torch.library.register_fake(
-    "resperturb::add_normal", lambda x, plus, key, scale, stride, copies: _fake_like(x, stride, copies)
-)
-torch.library.register_fake(
-    "resperturb::addcmul_normal",
-    lambda x, plus, factor, key, scale, stride, copies, checked: _fake_like(x, stride, copies),
-)
-torch.library.register_fake("resperturb::mul_normal", lambda x, key, scale, stride: _fake_like(x, stride))
-
-
-def _keep_key(ctx: Any, key: Tensor, scale: float, stride: Sequence[int]) -> None:
-    ctx.save_for_backward(key)
-    ctx.scale, ctx.stride = scale, stride
-
-
-def _again(ctx: Any, gradient: Tensor) -> Tensor:
-    """The gradient times the numbers of the forward pass."""
-    drawn: Tensor = torch.ops.resperturb.mul_normal(gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride)
-    return drawn
-
-
-def _add_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-    return x, plus, None, None, None, None
-
-
-def _keep_key_and_side(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _keep_key(ctx, *inputs[3:6])
-    ctx.scaled = _scaled_side(*inputs[:3])
-
-
-def _addcmul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    x, plus = (gradient if needed else None for needed in ctx.needs_input_grad[:2])
-    towards = None
-    if ctx.scaled is not None:
-        if ctx.needs_input_grad[ctx.scaled]:
-            both = torch.ops.resperturb.addcmul_normal(
-                gradient, None, gradient, ctx.saved_tensors[0], ctx.scale, ctx.stride, 1, False
-            )
-            x, plus = (both, plus) if ctx.scaled == 0 else (x, both)
-    elif ctx.needs_input_grad[2]:
-        towards = _again(ctx, gradient)
-    return x, plus, towards, None, None, None, None, None
-
-
-def _mul_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    return _again(ctx, gradient), None, None, None
-
-
-torch.library.register_autograd("resperturb::add_normal", _add_backward)
-torch.library.register_autograd(
-    "resperturb::addcmul_normal",
-    _addcmul_backward,
-    setup_context=_keep_key_and_side,
-)
-torch.library.register_autograd(
-    "resperturb::mul_normal",
-    _mul_backward,
-    setup_context=lambda ctx, inputs, output: _keep_key(ctx, *inputs[1:4]),
-)
-
-
-@torch.library.custom_op("resperturb::normal", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
-def _normal(like: Tensor, ticket: Tensor, handle: int, training: bool) -> Tensor:
+@_disable_dynamo  # or it is compiled itself, where a compiler has given up on what is around it
+def _normal(like: Tensor, ticket: Tensor, card: Tensor, training: bool) -> Tensor:
     """A draw that compilers can neither look into nor repeat, fold or drop."""
-    source = _sources.get(handle) or NoiseSource()  # a traced graph may outlive the model it came from
-    return standard_normal(like, source.next_key(training))
+    return standard_normal(like, _source_of(card).next_key(training))
 
 
-@_normal.register_fake
-def _(like: Tensor, ticket: Tensor, handle: int, training: bool) -> Tensor:
-    return torch.empty_like(like)
-
-
-@_normal.register_vmap
-def _(info: Any, in_dims: Any, like: Tensor, ticket: Tensor, handle: int, training: bool) -> tuple[Tensor, Any]:
+def _normal_of_lanes(
+    info: Any, in_dims: Any, like: Tensor, ticket: Tensor, card: Tensor, training: bool
+) -> tuple[Tensor, Any]:
     if info.randomness != "different":
         raise UsageError(
             f"vmap(randomness={info.randomness!r}) cannot give every example its own noise; say "
             "randomness='different'."
         )
-    return _normal(like, torch.empty(0), handle, training), in_dims[0]
+    return torch.ops.resperturb.normal.default(like, torch.empty(0), card, training), in_dims[0]
+
+
+torch.library.register_vmap("resperturb::normal", _normal_of_lanes)
+
+
+@_operator(
+    "key",
+    "Tensor ticket, Tensor card, bool training",
+    torch.Tag.nondeterministic_seeded,
+    lambda *_: torch.empty(KEY_BYTES, dtype=torch.uint8),
+)
+def _key(ticket: Tensor, card: Tensor, training: bool) -> Tensor:
+    """The key of a draw, as a tensor: what a network keeps for its backward pass."""
+    return _as_tensor(_source_of(card).next_key(training))
+
+
+# Laid out with this stride, so that the backward pass meets the same numbers however its gradient is laid out.
+# Without the tag the compiler may hand over tensors in other layouts, each of which costs a copy.
+@_operator(
+    "add_normal",
+    "Tensor x, Tensor? plus, Tensor? factor, Tensor key, float scale, SymInt[] stride, bool checked",
+    torch.Tag.needs_fixed_stride_order,
+    lambda x, plus, factor, key, scale, stride, checked: torch.empty_strided(
+        x.shape, stride, dtype=x.dtype, device=x.device
+    ),
+)
+def _add_normal(
+    x: Tensor,
+    plus: Tensor | None,
+    factor: Tensor | None,
+    key: Tensor,
+    scale: float,
+    stride: Sequence[int],
+    checked: bool,
+) -> Tensor:
+    def laid_out(side: Tensor) -> Tensor:
+        if side.stride() == tuple(stride):
+            return side
+        return torch.empty_strided(side.shape, stride, dtype=side.dtype, device=side.device).copy_(side)
+
+    plus, factor = (None if side is None else laid_out(side) for side in (plus, factor))
+    return add_normal(laid_out(x), plus, factor, bytes(key.tolist()), scale, checked)
+
+
+def _keep_key(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, plus, factor, key, ctx.scale, ctx.stride, _ = inputs
+    # Which side of the sum the factor is, if any: its gradient is then g + scale g n, in one pass.
+    ctx.scaled = 0 if factor is x else 1 if factor is plus else 2
+    if factor is not None:
+        ctx.save_for_backward(key)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    found = [gradient if needed else None for needed in ctx.needs_input_grad[:2]] + [None]
+    keys = ctx.saved_tensors  # to be asked for once, or gradient checkpointing refuses
+    if keys and ctx.needs_input_grad[ctx.scaled]:
+        plain = torch.zeros_like(gradient) if ctx.scaled == 2 else gradient
+        found[ctx.scaled] = torch.ops.resperturb.add_normal.default(
+            plain, None, gradient, keys[0], ctx.scale, ctx.stride, False
+        )
+    return *found, None, None, None, None
+
+
+torch.library.register_autograd("resperturb::add_normal", _backward, setup_context=_keep_key)
 
 
 def _exported_normal(like: Tensor) -> Tensor:

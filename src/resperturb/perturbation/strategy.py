@@ -128,11 +128,6 @@ class Strategy(ABC):
         return False
 
     @property
-    def noises_input(self) -> bool:
-        """Whether noise enters before the first junction; if not, draws of one batch share what comes before it."""
-        return type(self).install is not Strategy.install
-
-    @property
     def mixes_records(self) -> bool:
         """Whether the noise of a record depends on the others of its batch."""
         return False

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from resperturb.data.rows import Images, in_chunks
 from resperturb.perturbation import seeded_predictions, verify_noise
-from resperturb.perturbation.perturb import copies_of_a_batch, draws_share_a_start
 
 # Draws that are made of a batch while it is loaded; their logits are kept in memory.
 DRAWS_AT_ONCE = 32
@@ -87,22 +86,16 @@ def predict_draws(
     try:
         with seeded_predictions(model, seed):
             device = next(model.parameters()).device
-
-            def given(rows: Tensor) -> Tensor:
-                return normalize(rows.to(device).to(memory_format=torch.channels_last), mean, std)
-
-            shared = draws > 1 and len(images) > 1 and _predicts_in_copies(model, given(images[:2]))
             for first in range(0, draws, DRAWS_AT_ONCE):
                 at_once = min(DRAWS_AT_ONCE, draws - first)
-                # Draws in copies share what is computed before the noise.
-                copies = at_once if shared and at_once <= batch_size else 1
-                size = batch_size // copies
                 # One tensor for all: a small one kept from every batch would keep the heap from being used again.
                 answers = torch.zeros(at_once, 0)
                 with torch.inference_mode():
-                    for number, batch in enumerate(in_chunks(images, size)):
-                        start = number * size
-                        for draw, logits in enumerate(_draws_of_batch(model, given(batch), at_once, copies)):
+                    for number, rows in enumerate(in_chunks(images, batch_size)):
+                        start = number * batch_size
+                        batch = normalize(rows.to(device).to(memory_format=torch.channels_last), mean, std)
+                        for draw in range(at_once):
+                            logits = model(batch).float().cpu()
                             if start == draw == 0:
                                 answers = torch.empty(at_once, len(images), *logits.shape[1:])
                             answers[draw, start : start + len(logits)] = logits
@@ -110,23 +103,6 @@ def predict_draws(
                     yield one.clone()  # outside of inference mode, so that it is like any other tensor
     finally:
         model.train(was_training)
-
-
-def _draws_of_batch(model: nn.Module, batch: Tensor, draws: int, copies: int) -> Iterator[Tensor]:
-    with copies_of_a_batch(model, len(batch), copies):
-        for _ in range(draws // copies):
-            yield from model(batch).float().cpu().chunk(copies)
-
-
-def _predicts_in_copies(model: nn.Module, two: Tensor) -> bool:
-    """Whether draws can be made in one call: a network may use again what it computed before its first junction."""
-    if not draws_share_a_start(model):
-        return False
-    try:
-        with torch.inference_mode(), copies_of_a_batch(model, len(two), copies=2):
-            return len(model(two)) == 2 * len(two)
-    except RuntimeError:  # of torch: what was copied met what was not
-        return False
 
 
 def require_noise(model: nn.Module, images: Images, mean: Constants, std: Constants) -> None:

@@ -66,11 +66,6 @@ class Additive(Strategy):
         return self.gamma > 0
 
     @property
-    def noises_input(self) -> bool:
-        """Whether there is noise on the input."""
-        return bool(self.input_std)
-
-    @property
     def mixes_records(self) -> bool:
         """Whether gamma is scaled by the whole batch."""
         return self.scale == "batch_std"

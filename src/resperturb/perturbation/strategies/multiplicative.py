@@ -53,11 +53,6 @@ class Multiplicative(Strategy):
         return self.gamma > 0
 
     @property
-    def noises_input(self) -> bool:
-        """It does not: beside the junctions there is noise on the outputs only."""
-        return False
-
-    @property
     def sums_by_draw(self) -> bool:
         """Whether there is no floor, which half precision would round."""
         return self.floor == 0
