@@ -26,7 +26,8 @@ class Scoring:
             statistics.add({"served": random_answers(rng, records, query)}, members)
             members = ~members  # as in an audit, half of the shadow models are trained on a record
         self._evidence = Evidence({"served": random_answers(rng, records, query)}, statistics, records * 9 // 10)
-        self._attacks = attacks_on(seen, shadows)
+        every = attacks_on(seen, shadows)
+        self._attacks = [attack for attack in every if "each" not in attack.published.needs]
 
     def run(self) -> None:
         """Let every attack score every candidate."""
