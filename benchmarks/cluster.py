@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import resperturb as rp
-from resperturb.auditing import read_audit, read_scores
+from resperturb.auditing import open_scores, read_audit
 from resperturb.bounds import AuditResult
 from resperturb.files import digest_of
 
@@ -132,7 +132,7 @@ def audit_on_a_cluster(folder: Path) -> bool:
         if audit.wait():
             raise SystemExit("the audit on the cluster failed")
     second = read_audit(together)
-    ours, theirs = read_scores(alone), read_scores(together)
+    ours, theirs = open_scores(alone), open_scores(together)
     same = all((ours.attacks[key] == theirs.attacks[key]).all() for key in ours.attacks)
     same = same and bool((ours.members == theirs.members).all())
     print(f"one machine: {first.sentence}\nthree nodes: {second.sentence}\nscores are the same: {same}")

@@ -104,10 +104,10 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        if name in (*_SUBPACKAGES, "audits"):  # the last is an old name, whose own names warn
+            return importlib.import_module(f"resperturb.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'resperturb' has no attribute {name!r}")
-        if name in _SUBPACKAGES:
-            return importlib.import_module(f"resperturb.{name}")
         return getattr(importlib.import_module(f"resperturb.{_ROOMS.get(name, 'perturbation')}"), name)
 
 

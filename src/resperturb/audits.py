@@ -1,15 +1,14 @@
-"""Old names: audits are in :mod:`resperturb.auditing`, and the audit of a run in :mod:`resperturb.training`."""
+"""Old names: audits are in :mod:`resperturb.auditing`, results in :mod:`resperturb.bounds`."""
 
-import importlib
-import warnings
-from typing import Any
+from resperturb.lazy import lazy_names
 
-_MOVED = {"audit": "auditing", "audit_predictions": "auditing", "read_audit": "auditing", "audit_run": "training"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MOVED:
-        raise AttributeError(f"module 'resperturb.audits' has no attribute {name!r}")
-    room = f"resperturb.{_MOVED[name]}"
-    warnings.warn(f"import {name} from {room} instead of resperturb.audits", DeprecationWarning, stacklevel=2)
-    return getattr(importlib.import_module(room), name)
+__getattr__ = lazy_names(
+    __name__,
+    {},
+    {
+        "resperturb.attacks": ["AttackFailedError"],
+        "resperturb.auditing": ["audit", "audit_predictions", "read_audit"],
+        "resperturb.bounds": ["CANARIES", "GROUP", "RECORD", "AttackResult", "AttackScores", "AuditResult"],
+        "resperturb.training": ["audit_run"],
+    },
+)

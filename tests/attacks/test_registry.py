@@ -41,5 +41,5 @@ def test_every_attack_says_who_published_it_and_what_it_needs() -> None:
     for name in ATTACKS:
         method = ATTACKS[name]
         assert "arXiv:" in method.reference
-        assert method.needs <= {"shadows", "population"}
+        assert method.needs <= {"shadows", "population", "each"}
         assert method.combinations

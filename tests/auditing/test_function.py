@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.auditing import audit, audit_predictions, read_audit
+from resperturb.auditing import audit
 from resperturb.auditing.ask import ask
 from resperturb.auditing.function import fitted, function_digest
 from resperturb.bounds import AuditResult
@@ -300,75 +299,6 @@ def test_a_function_that_answers_differently_each_time_is_asked_many_times(tmp_p
 
     found = run(train, tmp_path, draws=(1, 4))
     assert {one.draws for one in found.attacks} == {1, 4}
-
-
-def test_predictions_that_exist_give_the_same_audit(tmp_path: Path) -> None:
-    kept: list[tuple[np.ndarray, Any]] = []
-
-    def train(indices: np.ndarray, seed: int) -> Any:
-        kept.append((indices, nearest(indices, seed)))
-        return kept[-1][1]
-
-    found = run(train, tmp_path)
-    members = np.array([np.isin(np.arange(ROWS), indices) for indices, _ in kept])
-    p = np.array([predict(np.arange(ROWS)) for _, predict in kept])
-    again = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:])
-    assert again.population == found.population
-    assert [(one.full_name, one.auc) for one in again.attacks] == [(one.full_name, one.auc) for one in found.attacks]
-    assert again.epsilon_lower == found.epsilon_lower
-    with pytest.raises(UsageError, match="give it out="):
-        again.report(tmp_path / "report.html")
-
-
-def test_predictions_are_kept_for_a_report_until_others_replace_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    members = RNG.random((5, ROWS)) < 0.5
-    p = np.array([nearest(np.flatnonzero(one), 0)(np.arange(ROWS)) for one in members])
-    for _ in range(2):
-        found = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:], out=tmp_path / "kept")
-        assert read_audit(tmp_path / "kept") == found
-    assert found.model.name == "kept"
-    assert found.strongest.full_name in found.report(tmp_path / "report.html").read_text()
-    assert "is replaced" not in caplog.text
-    other = audit_predictions(p[1], members[1], LABELS, p[1:], members[1:], out=tmp_path / "kept")
-    assert read_audit(tmp_path / "kept") == other
-    assert "is replaced" in caplog.text
-    with pytest.raises(ResperturbError, match="run the audit again"):
-        found.report(tmp_path / "report.html")
-
-
-def test_predictions_that_do_not_fit_together_are_refused() -> None:
-    p, members = np.full((ROWS, 3), 1 / 3), RNG.random(ROWS) < 0.5
-    with pytest.raises(UsageError, match=r"members must have the shape \(120,\)"):
-        audit_predictions(p, members[:5], LABELS)
-    with pytest.raises(UsageError, match="row numbers are not understood"):
-        audit_predictions(p, np.arange(ROWS), LABELS)
-    with pytest.raises(UsageError, match="probabilities: predict returned"):
-        audit_predictions(p * 9, members, LABELS)
-    with pytest.raises(UsageError, match="have members and non-members"):
-        audit_predictions(p, members, LABELS, groups=np.arange(ROWS) // 3)
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_null_audits_claim_a_leak_no_more_often_than_stated(grouped: bool) -> None:
-    alarms = claims = 0
-    trials = 40
-    for seed in range(trials):
-        rng = np.random.default_rng(seed)
-        groups = np.arange(200) // 5 if grouped else None
-        units = 40 if grouped else 200
-        where = np.arange(200) // 5 if grouped else np.arange(200)
-        members = np.array([(rng.random(units) < 0.5)[where] for _ in range(9)])
-        base = rng.dirichlet(np.ones(3), 200)
-        p = np.array([0.8 * base + 0.2 * rng.dirichlet(np.ones(3), 200) for _ in range(9)])
-        labels = rng.integers(0, 3, 200)
-        found = audit_predictions(p[0], members[0], labels, p[1:], members[1:], groups=groups)
-        alarms += found.leaks
-        claims += found.epsilon_lower.epsilon > 0
-    # The bound and the test may each err in one audit of twenty.
-    assert binomtest(alarms, trials, 0.1, alternative="greater").pvalue > 1e-3
-    assert binomtest(claims, trials, 0.05, alternative="greater").pvalue > 1e-3
 
 
 SCRIPT = """

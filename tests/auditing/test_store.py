@@ -9,8 +9,7 @@ import pytest
 
 from resperturb.attacks.signals import Signals, signals_of
 from resperturb.auditing import audit, read_audit
-from resperturb.auditing.answers import FittedFunction
-from resperturb.auditing.ask import ask
+from resperturb.auditing.ask import FittedFunction, ask
 from resperturb.auditing.store import Plan, Store, keep_answers, read_answers
 from resperturb.bounds import AuditResult
 from resperturb.cli import main

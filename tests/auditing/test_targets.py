@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.auditing import audit_predictions, read_audit, read_scores
+from resperturb.auditing import audit_predictions, open_scores, read_audit
 from resperturb.bounds import AuditResult
 from resperturb.errors import UsageError
 from tests.auditing.examples import answers, training
@@ -72,7 +72,7 @@ def test_the_same_models_give_the_same_audit_as_a_training_and_as_predictions(tm
         (one.full_name, round(one.auc, 6)) for one in found.attacks
     ]
     assert read_audit(tmp_path / "audit") == found
-    scores = read_scores(tmp_path / "audit")
+    scores = open_scores(tmp_path / "audit")
     assert scores.members.shape == (6, ROWS - found.population)
     for attack in found.fixed:
         assert scores.attacks[attack.key].shape == scores.members.shape

@@ -8,8 +8,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, softmax
 
 from resperturb.bounds.arrays import Floats
-from resperturb.bounds.rates import gdp
-from resperturb.bounds.thresholds import Given
+from resperturb.bounds.rates import Given, gdp
 from resperturb.heads import Descent, OneShot, Release, audit_head
 from resperturb.heads.gradient import Contributions, clipped_sums, descend
 from resperturb.heads.one_shot import sums

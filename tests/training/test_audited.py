@@ -12,7 +12,7 @@ import pytest
 
 from resperturb.attacks.registry import ATTACKS
 from resperturb.attacks.signals import Query, Signals, signals_of
-from resperturb.auditing import Job, audit_trainee, read_audit, read_scores
+from resperturb.auditing import Job, audit_trainee, open_scores, read_audit
 from resperturb.auditing.ask import ask
 from resperturb.auditing.assess import Settings
 from resperturb.auditing.design import one_target
@@ -83,7 +83,7 @@ def test_it_attacks_in_every_way_and_measures_every_kind(audited: tuple[Run, Aud
 def test_it_is_kept_in_the_run_with_the_scores_of_fixed_attacks(audited: tuple[Run, AuditResult]) -> None:
     run, found = audited
     assert read_audit(run.path / "audit", run.digests).to_dict() == found.to_dict()
-    kept = read_scores(run.path / "audit", found.digests["scores"])
+    kept = open_scores(run.path / "audit", found.digests["scores"])
     assert set(kept.attacks) == {one.key for one in found.fixed}
     scores = kept.pooled("rmia-online-weights", "record")
     assert auc(scores.members, scores.nonmembers) == attack(found, "rmia-online", "weights").auc
@@ -199,7 +199,7 @@ def test_every_model_of_a_recipe_is_a_target_once(tmp_path: Path) -> None:
     found = audit_run(run, models=6, draws=1, jobs=1)
     assert (found.targets, found.subject) == (6, "models of this recipe")
     assert found.candidates == {"record": 108, "blank": 8}
-    assert read_scores(run.path / "audit").members.shape == (6, 116)
+    assert open_scores(run.path / "audit").members.shape == (6, 116)
     with pytest.raises(UsageError, match="give one of them"):
         audit_run(run, models=6, shadows=4)
 

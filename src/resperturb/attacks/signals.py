@@ -21,7 +21,7 @@ Combination = Literal["mean logit", "mean log-probability", "spread", "votes", "
 
 _AVERAGED = ("mean_confidence", "top", "entropy", "modified_entropy")
 # Smaller probabilities are no different to an attacker, and their logarithms would be infinite.
-_LEAST_PROBABILITY = 1e-30
+LEAST_PROBABILITY = 1e-30
 _BLOCK = 4096
 
 
@@ -210,7 +210,7 @@ def logit_of_log(values: Floats) -> Floats:
     >>> logit_of_log(np.log([0.5])).tolist()
     [0.0]
     """
-    return values - np.log(np.maximum(-np.expm1(values), _LEAST_PROBABILITY))
+    return values - np.log(np.maximum(-np.expm1(values), LEAST_PROBABILITY))
 
 
 def signals_of(draws: Iterable[ArrayLike], labels: Ints, averages: Sequence[int] = (1,)) -> Signals:
@@ -280,7 +280,7 @@ def _averaged(logits: Floats, labels: Ints) -> dict[str, Singles]:
     for rows in _blocks(count):
         log_p = log_softmax(logits[rows], axis=1)
         p = np.exp(log_p)
-        log_rest = np.log(np.maximum(1 - p, _LEAST_PROBABILITY))
+        log_rest = np.log(np.maximum(1 - p, LEAST_PROBABILITY))
         own = labels[rows, None]
         # Song and Mittal's modified entropy: small for a confident right answer, large for a confident wrong one.
         others = p * log_rest

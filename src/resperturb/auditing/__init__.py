@@ -1,7 +1,8 @@
 """Audits: whatever fits models on given rows and answers queries about rows can be audited, by one pipeline."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from resperturb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from resperturb.auditing.api import audit, audit_model, audit_predictions, audit_trainee
@@ -9,29 +10,9 @@ if TYPE_CHECKING:
     from resperturb.auditing.candidates import Candidates, candidates_of
     from resperturb.auditing.design import Design, given, leave_one_out, one_target
     from resperturb.auditing.function import Function
-    from resperturb.auditing.store import Scores, read_audit, read_scores
+    from resperturb.auditing.store import Scores, open_scores, read_audit
     from resperturb.auditing.trainee import Fitted, Job, Trainee
 
-_ROOMS = {
-    "Candidates": "candidates",
-    "Design": "design",
-    "Fitted": "trainee",
-    "Function": "function",
-    "Job": "trainee",
-    "Scores": "store",
-    "Settings": "assess",
-    "Trainee": "trainee",
-    "audit": "api",
-    "audit_model": "api",
-    "audit_predictions": "api",
-    "audit_trainee": "api",
-    "candidates_of": "candidates",
-    "given": "design",
-    "leave_one_out": "design",
-    "one_target": "design",
-    "read_audit": "store",
-    "read_scores": "store",
-}
 __all__ = [
     "Candidates",
     "Design",
@@ -49,14 +30,24 @@ __all__ = [
     "given",
     "leave_one_out",
     "one_target",
+    "open_scores",
     "read_audit",
-    "read_scores",
 ]
 
-
+_ROOMS = {
+    "api": ["audit", "audit_model", "audit_predictions", "audit_trainee"],
+    "assess": ["Settings"],
+    "candidates": ["Candidates", "candidates_of"],
+    "design": ["Design", "given", "leave_one_out", "one_target"],
+    "function": ["Function"],
+    "store": ["Scores", "open_scores", "read_audit"],
+    "trainee": ["Fitted", "Job", "Trainee"],
+}
+# In 0.2 this was the name of resperturb.bounds.
+_MOVED = (
+    "AttackMetrics Confusion Given Guesses Interval LowerBound Ranks RocCurve ScoreAudit TruePositiveRate "
+    "attack_metrics auc audit_scores balanced_accuracy binomial_interval check_scores clopper_pearson gdp one_run "
+    "one_run_fdp precision_recall read_scores roc_curve roc_points"
+)
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _ROOMS:
-            raise AttributeError(f"module 'resperturb.auditing' has no attribute {name!r}")
-        return getattr(importlib.import_module(f"resperturb.auditing.{_ROOMS[name]}"), name)
+    __getattr__ = lazy_names(__name__, _ROOMS, {"resperturb.bounds": _MOVED.split()})

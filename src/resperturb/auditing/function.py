@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resperturb.auditing.answers import FittedFunction
+from resperturb.auditing.ask import FittedFunction
 from resperturb.auditing.trainee import Fitted, Job
 from resperturb.bounds.arrays import Array, Ints
 from resperturb.engine.task import Shared

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from resperturb.attacks.signals import Query, queries_for
-from resperturb.auditing.answers import SUM_TOLERANCE, check_shape, repeats
+from resperturb.attacks.signals import LEAST_PROBABILITY, Query, queries_for
+from resperturb.auditing.ask import SUM_TOLERANCE, check_shape, repeats
 from resperturb.bounds.arrays import Floats, Ints
 from resperturb.errors import UsageError
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
@@ -17,7 +17,6 @@ from resperturb.perturbation.presence import networks_of
 
 Loader = Callable[[Ints], Iterable[Any]]
 FEW = 8
-LEAST_PROBABILITY = 1e-30
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from resperturb.attacks.signals import Query
-from resperturb.auditing.answers import LEAST_PROBABILITY, check_probabilities
+from resperturb.attacks.signals import LEAST_PROBABILITY, Query
+from resperturb.auditing.ask import check_probabilities
 from resperturb.auditing.candidates import unmasked
 from resperturb.auditing.store import array_digest
 from resperturb.auditing.trainee import Fitted, Job

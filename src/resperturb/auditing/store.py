@@ -328,7 +328,7 @@ def _npy(array: Array) -> bytes:
     return buffer.getvalue()
 
 
-def read_scores(folder: Path, digest: str | None = None) -> Scores:
+def open_scores(folder: Path, digest: str | None = None) -> Scores:
     """Open the scores that an audit kept; matrices are mapped into memory, not read.
 
     Args:
@@ -409,7 +409,7 @@ def read_audit(folder: str | os.PathLike[str], digests: Mapping[str, str] | None
         )
     if other := [name for name, value in (digests or {}).items() if found.digests.get(name) != value]:
         raise ResperturbError(f"{path} belongs to another run (other {', '.join(other)}); {AGAIN}.")
-    scores = read_scores(folder, found.digests.get("scores", ""))
+    scores = open_scores(folder, found.digests.get("scores", ""))
     if missing := [attack.key for attack in found.fixed if attack.key not in scores.attacks]:
         raise ResperturbError(f"{folder / SCORES / missing[0]}.npy is missing; {AGAIN}.")
     return replace(found, folder=folder)

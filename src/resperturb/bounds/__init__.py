@@ -24,12 +24,11 @@ from resperturb.bounds.metrics import (
     roc_points,
 )
 from resperturb.bounds.one_run import one_run
-from resperturb.bounds.rates import clopper_pearson, gdp
+from resperturb.bounds.rates import Given, Ranks, clopper_pearson, gdp
 from resperturb.bounds.registry import register_bound
-from resperturb.bounds.result import Guesses, LowerBound
+from resperturb.bounds.result import Confusion, Guesses, LowerBound
 from resperturb.bounds.scores import CanaryScores, check_scores, read_scores
 from resperturb.bounds.summary import ScoreAudit, audit_scores
-from resperturb.bounds.thresholds import Confusion, Given, Ranks
 
 __all__ = [
     "CANARIES",

@@ -25,9 +25,8 @@ import numpy as np
 from resperturb.bounds.arrays import Bools, Ints
 from resperturb.bounds.audit_result import AttackScores
 from resperturb.bounds.one_run import one_run
-from resperturb.bounds.result import LowerBound
+from resperturb.bounds.result import Confusion, LowerBound
 from resperturb.bounds.scores import Scores
-from resperturb.bounds.thresholds import Confusion
 from resperturb.errors import UsageError
 
 Neighbours = Literal["add_remove", "swap"]

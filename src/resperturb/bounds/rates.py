@@ -9,6 +9,7 @@ used by *accepting* (few non-members taken for members), the second by *rejectin
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,32 @@ from scipy.special import ndtr, ndtri
 from resperturb.bounds.intervals import upper_limit
 from resperturb.bounds.ranks import Curve, rank_tests, refuted_by_ranks
 from resperturb.bounds.registry import register_bound
-from resperturb.bounds.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, LowerBound
+from resperturb.bounds.result import GAUSSIAN_CURVE, INDEPENDENT, SAME_POPULATION, Confusion, LowerBound
 from resperturb.bounds.scores import CanaryScores, check_probability
-from resperturb.bounds.thresholds import Confusion, Given, Ranks, Thresholds
 from resperturb.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Given:
+    """A threshold fixed before these scores were seen."""
+
+    threshold: float
+    words = "threshold given in advance"
+
+    def __post_init__(self) -> None:
+        if np.isnan(self.threshold):
+            raise UsageError("the threshold is NaN; it must be a number.")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Fixed ranks of the scores of one side, with one exact test of both error rates at each.
+
+    The threshold is the k-th highest score of the non-members, or the k-th lowest of the members, for a grid of k
+    that depends on the number of scores alone. See :mod:`resperturb.bounds.ranks`.
+    """
+
+    words = "thresholds at fixed ranks of the scores, both error rates in one exact test, Bonferroni-corrected"
 
 
 def clopper_pearson(
@@ -30,7 +53,7 @@ def clopper_pearson(
     *,
     delta: float = 1e-5,
     confidence: float = 0.95,
-    thresholds: Thresholds = Ranks(),  # noqa: B008 - it is frozen
+    thresholds: Given | Ranks = Ranks(),  # noqa: B008 - it is frozen
 ) -> LowerBound:
     """Bound epsilon by the exact binomial distributions of false positives and false negatives.
 
@@ -71,7 +94,7 @@ def gdp(
     *,
     delta: float = 1e-5,
     confidence: float = 0.95,
-    thresholds: Thresholds = Ranks(),  # noqa: B008 - it is frozen
+    thresholds: Given | Ranks = Ranks(),  # noqa: B008 - it is frozen
 ) -> LowerBound:
     """Bound epsilon assuming a Gaussian privacy curve (Dong, Roth and Su, 2022; Nasr et al., 2023).
 
@@ -137,7 +160,7 @@ class _Found(NamedTuple):
 
 def _search(
     scores: CanaryScores,
-    thresholds: Thresholds,
+    thresholds: Given | Ranks,
     confidence: float,
     at_limits: Callable[[float, float], tuple[float, float]],
     curves: Callable[[float], Curve],
@@ -177,7 +200,7 @@ def _at_ranks(scores: CanaryScores, alpha: float, curves: Callable[[float], Curv
 def _described(
     method: str,
     found: _Found,
-    thresholds: Thresholds,
+    thresholds: Given | Ranks,
     delta: float,
     confidence: float,
     epsilon: float,

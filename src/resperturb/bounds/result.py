@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from resperturb.bounds.thresholds import Confusion
+
+class Confusion(NamedTuple):
+    """Counts of one threshold, among the scores that a bound was computed from."""
+
+    tp: int
+    fp: int
+    members: int
+    nonmembers: int
 
 
 class Guesses(NamedTuple):

@@ -1,21 +1,17 @@
 """Many tasks at once: in processes of this machine or on a Ray cluster."""
 
-import importlib
-import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from resperturb.engine.local import local as local_engine
 from resperturb.engine.local import usable_cores
-from resperturb.engine.ray import RayEngine
 from resperturb.engine.task import DiedError, Engine, Shared, Task
+from resperturb.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from resperturb.engine.ray import RayEngine
 
 __all__ = ["DiedError", "Engine", "RayEngine", "Shared", "Task", "local_engine", "usable_cores"]
 
-_MOVED = {"TrainTask": "resperturb.training.many", "train_many": "resperturb.training"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MOVED:
-        raise AttributeError(f"module 'resperturb.engine' has no attribute {name!r}")
-    warnings.warn(f"import {name} from {_MOVED[name]} instead of resperturb.engine", DeprecationWarning, stacklevel=2)
-    return getattr(importlib.import_module(_MOVED[name]), name)
+_MOVED = {"resperturb.training.many": ["TrainTask"], "resperturb.training": ["train_many"]}
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, {"ray": ["RayEngine"]}, _MOVED)

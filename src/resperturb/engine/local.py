@@ -8,8 +8,10 @@ task that one had, and stops a process twice on Ctrl-C, which a training takes f
 """
 
 import logging
+import mmap
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -19,15 +21,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from statistics import median
+from typing import Any
 
-from resperturb.engine.shared import Memory, attach, share
 from resperturb.engine.task import DiedError, Task, Tell
 from resperturb.environment import WAITING, wait_passively
 from resperturb.errors import ResperturbError
-from resperturb.heap import HUGE_PAGES, use_huge_pages
 
 # A process that dies (for lack of memory, for instance) gets its task back so often.
 TRIES = 3
@@ -38,6 +40,60 @@ TASKS_PER_CORE = 8
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A pickled value whose arrays are in memory that other processes map, instead of each loading its own.
+
+    The memory has no name in the file system: it is gone with the last process that has it.
+
+    Attributes:
+        key: Name of the value.
+        content: The pickle, without the arrays.
+        sizes: The bytes of each array.
+        owner: The process that made it.
+        handle: Its file descriptor in that process.
+    """
+
+    key: str
+    content: bytes
+    sizes: tuple[int, ...]
+    owner: int
+    handle: int
+
+
+def share(key: str, value: Any) -> Memory | None:
+    """Put a value into shared memory; None where the system has none without a name.
+
+    >>> import numpy as np
+    >>> memory = share("images", {"images": np.arange(3)})
+    >>> memory is None or attach(memory)["images"].tolist()
+    [0, 1, 2]
+    """
+    if not hasattr(os, "memfd_create"):  # only Linux has it
+        return None
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    handle = os.memfd_create("resperturb")
+    with open(handle, "wb", closefd=False) as file:
+        for buffer in buffers:
+            file.write(buffer.raw())
+    return Memory(key, content, tuple(buffer.raw().nbytes for buffer in buffers), os.getpid(), handle)
+
+
+def attach(memory: Memory) -> Any | None:
+    """Return the value of :func:`share`, whose arrays are read-only; None where the memory cannot be opened."""
+    total = sum(memory.sizes)
+    view = memoryview(b"")
+    if total:
+        with suppress(OSError), open(f"/proc/{memory.owner}/fd/{memory.handle}", "rb") as file:
+            view = memoryview(mmap.mmap(file.fileno(), total, prot=mmap.PROT_READ))
+    if len(view) != total:
+        return None
+    ends = list(accumulate(memory.sizes, initial=0))
+    buffers = [view[start:end] for start, end in pairwise(ends)]
+    return pickle.loads(memory.content, buffers=buffers)
 
 
 @dataclass
@@ -57,16 +113,13 @@ class _Pool:
         """Give a task to a worker, and tell it where the data are that the task reads."""
         import cloudpickle
 
-        worker.connection.send_bytes(cloudpickle.dumps((task, self._memory(task))))
-
-    def _memory(self, task: Task) -> Memory | None:
-        shared = task.shared()
-        if shared is None:
-            return None
-        if shared.key not in self.memories:
-            packed = shared.pack()
-            self.memories[shared.key] = None if packed is None else share(shared.key, packed)
-        return self.memories[shared.key]
+        shared, memory = task.shared(), None
+        if shared is not None:
+            if shared.key not in self.memories:
+                packed = shared.pack()
+                self.memories[shared.key] = None if packed is None else share(shared.key, packed)
+            memory = self.memories[shared.key]
+        worker.connection.send_bytes(cloudpickle.dumps((task, memory)))
 
     def start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
@@ -78,11 +131,6 @@ class _Pool:
         worker = _Worker(process, ours)
         self.workers.append(worker)
         return worker
-
-    def drop(self, worker: _Worker) -> None:
-        self.workers.remove(worker)
-        worker.connection.close()
-        worker.process.join(PATIENCE_SECONDS)
 
     def close(self) -> None:
         """Ask all to stop, which makes them save; end those that do not."""
@@ -170,8 +218,7 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> list[
     times = []
     todo = deque(range(len(tasks)))
     tries = [0] * len(tasks)
-    left = len(tasks)
-    while left:
+    while todo or any(worker.task is not None for worker in pool.workers):
         while todo and sum(worker.task is not None for worker in pool.workers) < jobs:
             idle = next((worker for worker in pool.workers if worker.task is None), None) or pool.start()
             idle.task = todo.popleft()
@@ -188,7 +235,9 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> list[
                 times.append(seconds)
                 worker.task = None
             except (EOFError, OSError):
-                pool.drop(worker)
+                pool.workers.remove(worker)
+                worker.connection.close()
+                worker.process.join(PATIENCE_SECONDS)
                 if tries[number] < TRIES:
                     todo.appendleft(number)
                     continue
@@ -196,7 +245,6 @@ def _run_all(tasks: Sequence[Task], pool: _Pool, jobs: int, tell: Tell) -> list[
                     f"the process of a training ended {TRIES} times (exit code {worker.process.exitcode}), perhaps "
                     "for lack of memory; try fewer --jobs. Rerun the same command to resume."
                 )
-            left -= 1
             tell(tasks[number], outcome)
     return times
 
@@ -243,6 +291,8 @@ def _end_with_parent() -> None:
 @contextmanager
 def _settings_of_workers(threads: int) -> Iterator[None]:
     """Tell a new process its threads, how they wait, and its pages of memory, all before it loads torch."""
+    from resperturb.heap import HUGE_PAGES, use_huge_pages
+
     names = (*THREAD_VARIABLES, *WAITING, HUGE_PAGES)
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))

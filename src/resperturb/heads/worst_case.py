@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from resperturb.bounds.rates import clopper_pearson, gdp
+from resperturb.bounds.rates import Given, clopper_pearson, gdp
 from resperturb.bounds.result import LowerBound
-from resperturb.bounds.thresholds import Given
 from resperturb.checks import count
 from resperturb.heads.gradient import Descent
 from resperturb.heads.one_shot import OneShot

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from scipy.special import ndtr
 
-from resperturb.extras import needed
 from resperturb.privacy.gaussian import attack_tpr, epsilon_for_delta
 
 Neighbours = Literal["swap", "add_remove", "any"]
@@ -200,6 +199,8 @@ def _mu_without_sampling(ledger: Ledger) -> float:
 
 
 def _library() -> Any:
+    from resperturb.extras import needed
+
     needed("train", "the accounting of sampled batches", "dp_accounting")
     import dp_accounting
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from resperturb.auditing.store import read_scores
+from resperturb.auditing.store import open_scores
 from resperturb.bounds.audit_result import RECORD, AttackResult, AttackScores, AuditResult
 
 
@@ -33,7 +33,7 @@ def scored_attacks(audit: AuditResult) -> list[ScoredAttack]:
     """
     if audit.folder is None:
         return []
-    scores = read_scores(audit.folder, audit.digests.get("scores", ""))
+    scores = open_scores(audit.folder, audit.digests.get("scores", ""))
     kinds = [(attack, RECORD if RECORD in attack.metrics else attack.kind) for attack in audit.fixed]
     found = [ScoredAttack(attack, kind, scores.pooled(attack.key, kind)) for attack, kind in kinds]
     return sorted(found, key=lambda one: -one.auc)

@@ -1,0 +1,109 @@
+"""Predictions that exist are audited like models that are trained, by few modules and without torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from resperturb.auditing import audit, audit_predictions, read_audit
+from resperturb.bounds.arrays import Ints
+from resperturb.errors import ResperturbError, UsageError
+from tests.auditing.examples import answers, training
+
+ROWS = 120
+LABELS = np.random.default_rng(0).integers(0, 2, ROWS)
+
+
+def test_predictions_that_exist_give_the_same_audit(tmp_path: Path) -> None:
+    kept = []
+
+    def train(indices: Ints, seed: int) -> object:
+        kept.append((indices, training(LABELS, 1.0)(indices, seed)))
+        return kept[-1][1]
+
+    found = audit(train, labels=LABELS, shadows=4, jobs=1, quiet=True, out=tmp_path)
+    members = np.array([np.isin(np.arange(ROWS), indices) for indices, _ in kept])
+    p = np.array([predict(np.arange(ROWS)) for _, predict in kept])
+    again = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:])
+    assert again.population == found.population
+    assert [(one.full_name, one.auc) for one in again.attacks] == [(one.full_name, one.auc) for one in found.attacks]
+    assert again.epsilon_lower == found.epsilon_lower
+    with pytest.raises(UsageError, match="give it out="):
+        again.report(tmp_path / "report.html")
+
+
+def test_predictions_are_kept_for_a_report_until_others_replace_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(0)
+    members = rng.random((5, ROWS)) < 0.5
+    p = answers(members, LABELS, 1.0, rng)
+    for _ in range(2):
+        found = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:], out=tmp_path / "kept")
+        assert read_audit(tmp_path / "kept") == found
+    assert found.model.name == "kept"
+    assert found.strongest.full_name in found.report(tmp_path / "report.html").read_text()
+    assert "is replaced" not in caplog.text
+    other = audit_predictions(p[1], members[1], LABELS, p[1:], members[1:], out=tmp_path / "kept")
+    assert read_audit(tmp_path / "kept") == other
+    assert "is replaced" in caplog.text
+    with pytest.raises(ResperturbError, match="run the audit again"):
+        found.report(tmp_path / "report.html")
+
+
+def test_predictions_that_do_not_fit_together_are_refused() -> None:
+    p, members = np.full((ROWS, 2), 1 / 2), np.random.default_rng(0).random(ROWS) < 0.5
+    with pytest.raises(UsageError, match=r"members must have the shape \(120,\)"):
+        audit_predictions(p, members[:5], LABELS)
+    with pytest.raises(UsageError, match="row numbers are not understood"):
+        audit_predictions(p, np.arange(ROWS), LABELS)
+    with pytest.raises(UsageError, match="probabilities: predict returned"):
+        audit_predictions(p * 9, members, LABELS)
+    with pytest.raises(UsageError, match="have members and non-members"):
+        audit_predictions(p, members, LABELS, groups=np.arange(ROWS) // 3)
+    with pytest.raises(UsageError, match="no row is in two of the shadow models and outside of two"):
+        audit_predictions(p, members, LABELS, [p], [members])
+
+
+@pytest.mark.parametrize("units", ["records", "groups", "canaries in groups"])
+def test_null_audits_claim_a_leak_no_more_often_than_stated(units: str) -> None:
+    alarms = claims = 0
+    trials, rows = 60, 200
+    groups = np.arange(rows) // 5
+    kinds = np.where(np.arange(rows) % 5 < 2, "odd", "record") if units == "canaries in groups" else None
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        members = np.array([(rng.random(40) < 0.5)[groups] for _ in range(9)])
+        if units == "records":
+            members = rng.random((9, rows)) < 0.5
+        # Rows of one group are answered alike, so a coin for each of them would be taken for many.
+        known = 1.5 + 2 * rng.normal(size=(9, 40))[:, groups] + rng.normal(size=(9, rows))
+        right = 1 / (1 + np.exp(-known))
+        labels = rng.integers(0, 2, rows)
+        p = np.where(np.arange(2) == labels[:, None], right[..., None], 1 - right[..., None])
+        found = audit_predictions(
+            p[0], members[0], labels, p[1:], members[1:], None if units == "records" else groups, kinds=kinds
+        )
+        alarms += found.leaks
+        claims += found.epsilon_lower.epsilon > 0
+    assert binomtest(alarms, trials, 0.025, alternative="greater").pvalue > 1e-3
+    assert binomtest(claims, trials, 0.05, alternative="greater").pvalue > 1e-3
+
+
+def test_an_audit_of_predictions_loads_few_modules_and_no_torch() -> None:
+    code = (
+        "import importlib.metadata, sys\n"
+        "importlib.metadata.entry_points = lambda **group: ()  # attacks of other packages may load what they like\n"
+        "import numpy as np, resperturb as rp\n"
+        "rng = np.random.default_rng(0)\n"
+        "members, p = rng.random((5, 90)) < 0.5, rng.dirichlet([1, 1], (5, 90))\n"
+        "rp.audit_predictions(p[0], members[0], rng.integers(0, 2, 90), p[1:], members[1:])\n"
+        "own = [name for name in sys.modules if name.split('.')[0] == 'resperturb']\n"
+        "assert len(own) <= 60, (len(own), own)\n"
+        "assert not {'torch', 'resperturb.training', 'resperturb.data', 'resperturb.models'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
