@@ -202,7 +202,7 @@ def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> Non
     made = "from resperturb import features; print(features.build('thumbnails:4').dimensions(3, (8, 8)))"
     done = subprocess.run([sys.executable, "-c", made], env=environment, capture_output=True, text=True)
     assert done.stdout == "48\n", done.stderr
-    audit = read_audit(tmp_path / "runs" / "mine")
+    audit = read_audit(tmp_path / "runs" / "mine" / "audit")
     assert "calibrated" in {attack.name for attack in audit.attacks}
     config = (tmp_path / "runs" / "mine" / "config.json").read_text()
     assert all(name in config for name in ("relative", "perceptron:64", "stripes:200", "flooding"))
