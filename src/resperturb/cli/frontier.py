@@ -109,16 +109,18 @@ def show(console: Any, found: "FrontierResult", page: Path, limits: dict[str, fl
     from rich.table import Table
     from rich.text import Text
 
-    from resperturb.frontiers.page import cells, columns
+    from resperturb.frontiers.page import settings_table
 
     console.print(Text(found.title, style="bold"))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in columns(found):
+    columns, rows = settings_table(found)
+    for name in columns:
         table.add_column(name, overflow="fold")
-    for setting in found.settings:
-        table.add_row(*cells(found, setting))
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    for sentence in (*found.sentences, *(f"Left out: {one}." for one in found.left_out)):
+    primary = [one.sentence for one in found.primary]
+    for sentence in (*primary, *(f"Left out: {one}." for one in found.left_out)):
         console.print(f"- {sentence}", markup=False)
     if (choice := found.choice(**limits)) is not None:
         console.print(Text(choice.sentence, style="bold"))

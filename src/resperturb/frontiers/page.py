@@ -5,8 +5,13 @@ from importlib.metadata import version
 from importlib.resources import files
 
 from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, LABELS_AUC, PRIMARY, RATES, WEIGHTS_AUC, tpr_name
+from resperturb.frontiers.defence import DEFENCES
 from resperturb.frontiers.figure import figure
 from resperturb.frontiers.result import FrontierResult, SettingResult, check_limits
+
+# The endpoints of the table, as far as they were measured; those of single kinds of canaries are in the JSON.
+SHOWN = (PRIMARY, *(tpr_name(fpr) for fpr in RATES), CANARY_AUC, CANARY_TPR, WEIGHTS_AUC, LABELS_AUC)
+Table = tuple[list[str], list[list[str]]]
 
 
 def render(result: FrontierResult, **limits: float | None) -> str:
@@ -34,31 +39,39 @@ def render(result: FrontierResult, **limits: float | None) -> str:
         figure=Markup(figure(result, lines, titled=False)),
         css=Markup((files("resperturb.report") / "templates" / "report.css").read_text()),
         choice=result.choice(**limits),
-        columns=columns(result),
-        rows=[cells(result, setting) for setting in result.settings],
+        compared=comparison_tables(result),
+        settings=settings_table(result),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=version("resperturb"),
     )
 
 
-# The endpoints of the table, as far as they were measured; those of single kinds of canaries are in the JSON.
-SHOWN = (PRIMARY, *(tpr_name(fpr) for fpr in RATES), CANARY_AUC, CANARY_TPR, WEIGHTS_AUC, LABELS_AUC)
+def settings_table(result: FrontierResult) -> Table:
+    """Return the columns and the rows of the table of settings."""
+    shown = [name for name in SHOWN if any(name in setting.final.leaks for setting in result.settings)]
+
+    def cells(setting: SettingResult) -> list[str]:
+        leaks = setting.final.leaks
+        values = [leaks[name].words() if name in leaks else "" for name in shown]
+        epsilon = "none" if setting.epsilon is None else f"{setting.epsilon:.3g}"
+        exposed = "too few models" if setting.exposed is None else str(setting.exposed)
+        return [setting.name, setting.final.accuracy.words(), *values, epsilon, exposed]
+
+    columns = ["setting", "test accuracy", *shown, "epsilon", "exposed records"]
+    return columns, [cells(setting) for setting in result.settings]
 
 
-def shown(result: FrontierResult) -> list[str]:
-    """List the endpoints of the table."""
-    return [name for name in SHOWN if any(name in setting.final.leaks for setting in result.settings)]
-
-
-def columns(result: FrontierResult) -> list[str]:
-    """Name the columns of the table of settings."""
-    return ["setting", "test accuracy", *shown(result), "epsilon", "exposed records"]
-
-
-def cells(result: FrontierResult, setting: SettingResult) -> list[str]:
-    """Write one setting as a row of that table."""
-    leaks = setting.final.leaks
-    values = [leaks[name].words() if name in leaks else "" for name in shown(result)]
-    epsilon = "none" if setting.epsilon is None else f"{setting.epsilon:.3g}"
-    exposed = "too few models" if setting.exposed is None else str(setting.exposed)
-    return [setting.name, setting.final.accuracy.words(), *values, epsilon, exposed]
+def comparison_tables(result: FrontierResult) -> dict[str, Table]:
+    """Return a table of comparisons by endpoint and kind of comparator, under its title."""
+    found: dict[str, Table] = {}
+    for one in result.comparisons:
+        formal = DEFENCES[one.against].title.partition(",")[0] if one.against in DEFENCES else one.against
+        other = formal or "ordinary regularisation"
+        title = f"{one.endpoint[0].upper()}{one.endpoint[1:]}, against {other}"
+        joint = f"difference, {100 * result.confidence:g}% joint interval"
+        columns = ["setting", "test accuracy", joint, "verdict", "compared with, at that accuracy"]
+        low, high = one.difference.interval
+        difference = f"{one.difference.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+        row = [one.setting, f"{one.accuracy:.3f}", difference, one.verdict, " or ".join(one.comparators)]
+        found.setdefault(title, (columns, []))[1].append(row)
+    return found

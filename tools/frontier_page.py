@@ -1,0 +1,231 @@
+"""docs/frontier.md, its picture, and sentences elsewhere that follow from it, by what the frontier study measured.
+
+python -m tools.frontier_page docs/results/frontier-fashion.json .
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.frontier_study import STUDIES
+from resperturb.frontiers import FrontierResult, SettingResult, read_frontier
+from resperturb.frontiers.curve import CANARY_TPR, LABELS_AUC, PRIMARY, WEIGHTS_AUC, tpr_name
+from resperturb.frontiers.defence import DEFENCES
+from resperturb.frontiers.figure import alt_text, figure
+from resperturb.frontiers.page import Table, comparison_tables, settings_table
+
+NOISE = ("additive", "additive-no-input", "additive-decay", "multiplicative", "ensemble")
+# Files with a sentence between the marks <!-- frontier --> and <!-- end -->, and the path from there to the page.
+SAID_IN = {
+    "README.md": "docs/frontier.md",
+    "docs/index.md": "frontier.md",
+    "docs/how-to/compare.md": "../frontier.md",
+}
+TEXT = """# Defences at equal accuracy
+
+**{found.title}.** {claim}
+
+![{alt}](images/frontier.svg)
+
+*One line per defence runs through its strengths, from no defence. The black line runs through the checkpoints of
+training without a defence, which is early stopping. Crosses are 95% intervals over {found.models} models per setting.
+The shaded region is dominated by ordinary regularisation. Canaries are of the kind that exposes each defence most.*
+
+## At equal accuracy
+Each setting is compared with the least leaking comparator of at least its test accuracy, model by model on the same
+coins. The comparator is chosen on one half of the models and compared on the other. Checkpoints count as comparators,
+and between two of them the leak is interpolated. A negative difference means that the setting leaks less.
+*Equivalent* means that both one-sided tests at a margin of {found.margin:g} are significant at 5%.
+
+{compared}
+
+{unmatched}
+
+## All settings
+The AUC is that of typical records. *With weights* is the same attack by anyone who has the weights, with noise and
+prediction-time defences off. Exposed records are named at a false discovery rate of 5%.
+
+{settings}
+
+## Early stopping
+{checkpoints}
+
+## How it was measured
+- **Data**: {recipe[data][limit]} images of `{recipe[data][spec]}`, {size} by {size} pixels. {found.records} of them
+  are candidates, and {population} are in no training set.
+- **Training**: {recipe[model]}, {recipe[epochs]} epochs, batches of {recipe[batch_size]}, learning rate
+  {recipe[lr]:g}, in 32 bits.
+- **Design**: {found.models} models of each setting, each trained on a random half of the candidates. Coins and seeds
+  are the same for every setting. Each model is the target once. The models outside its pair are its shadow models.
+- **Attack**: {found.attack}. It was fixed before anything was trained.
+- **Intervals**: Student's quantile over pairs of models with twice the naive variance, because targets share models.
+  They are about this pool of images under other coins and seeds.
+{left_out}
+```console
+$ python -m benchmarks.frontier_study {name} runs/frontier --models {found.models} --save
+$ python -m tools.frontier_page docs/results/frontier-{name}.json .
+```
+
+## The protocol of Aerni et al.
+Aerni, Zhang and Tramèr 2024 ([arXiv:2404.17399](https://arxiv.org/abs/2404.17399)) say what an evaluation of a
+defence must do.
+
+{protocol}
+
+## Limits
+One small data set, one network, and test accuracies up to {best:.2f}. Stronger attacks may exist, and an attack that
+finds less is no proof of less leakage. Averages say nothing about the most exposed person. The numbers are in
+[frontier-{name}.json](results/frontier-{name}.json).
+"""
+
+
+def main(results: Path, root: Path) -> None:
+    """Write the page and its picture, and fill in the sentences."""
+    found = read_frontier(results)
+    (root / "docs" / "frontier.md").write_text(page(found, results.stem.removeprefix("frontier-")))
+    (root / "docs" / "images" / "frontier.svg").write_text(figure(found, titled=False) + "\n")
+    for name, link in SAID_IN.items():
+        (root / name).write_text(filled((root / name).read_text(), found, link))
+
+
+def filled(text: str, found: FrontierResult, link: str) -> str:
+    """Replace what stands between the marks of the sentence."""
+    said = f"{claim(found)} [The study]({link})."
+    return re.sub(r"(<!-- frontier -->\n?).*?(<!-- end -->)", lambda m: f"{m[1]}{said}{m[2]}", text, flags=re.DOTALL)
+
+
+def claim(found: FrontierResult) -> str:
+    """Say how residual perturbation compares with ordinary regularisation of its accuracy."""
+    noise = [one for one in found.primary if found[one.setting].defence in NOISE]
+    if not noise:
+        return "No setting of residual perturbation has an ordinary regulariser of its test accuracy to compare with."
+    means = [one.difference.mean for one in noise]
+    lows, highs = zip(*(one.difference.interval for one in noise), strict=True)
+    better, equal = (sum(one.verdict == verdict for one in noise) for verdict in ("leaks less", "equivalent"))
+    return (
+        f"At equal test accuracy, the attack AUC of {len(noise)} settings of residual perturbation differed from "
+        f"that of ordinary regularisation by {min(means):+.3f} to {max(means):+.3f} (joint 95% intervals within "
+        f"{min(lows):+.3f} to {max(highs):+.3f}): {better} leaked less, {equal} were equivalent within "
+        f"{found.margin:g}."
+    )
+
+
+def page(found: FrontierResult, name: str) -> str:
+    """Return the page.
+
+    Args:
+        found: What the study found.
+        name: Name of the study, for its settings.
+    """
+    recipe, settings = STUDIES[name]
+    tables = comparison_tables(found)
+    return TEXT.format(
+        found=found,
+        name=name,
+        recipe=recipe,
+        size=recipe["data"]["image_size"],
+        population=settings["population"],
+        claim=claim(found),
+        alt=alt_text(found),
+        compared="\n\n".join(f"### {title}\n{markdown(table)}" for title, table in tables.items()),
+        unmatched=unmatched(found),
+        settings=markdown(settings_table(found)),
+        checkpoints=markdown(checkpoints(found.settings[0])),
+        protocol=markdown((["demand", "met", "how"], [list(row) for row in protocol(found)])),
+        best=best(found),
+        left_out="".join(f"- Left out: {one}.\n" for one in found.left_out),
+    )
+
+
+def markdown(table: Table) -> str:
+    """Write a table."""
+    columns, rows = table
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows))
+
+
+def best(found: FrontierResult) -> float:
+    """Return the largest test accuracy."""
+    return max(one.final.accuracy.value for one in found.settings)
+
+
+def unmatched(found: FrontierResult) -> str:
+    """Name the settings that no DP-SGD is as accurate as."""
+    matched = {one.setting for one in found.comparisons if one.against == "dpsgd"}
+    left = [one.name for one in found.settings if one.epsilon is None and one.name not in matched]
+    tried = any(one.defence == "dpsgd" for one in found.settings)
+    return f"No DP-SGD tested is as accurate as {', '.join(left)}." if left and tried else ""
+
+
+def checkpoints(setting: SettingResult) -> Table:
+    """Return what training without a defence leaks after each checkpoint."""
+    shown = [name for name in (PRIMARY, tpr_name(0.01), CANARY_TPR) if name in setting.final.leaks]
+    rows = [
+        [stage.name.removeprefix("epoch-").lstrip("0"), stage.accuracy.words()]
+        + [stage.leaks[name].words() for name in shown]
+        for stage in setting.stages
+    ]
+    return ["epochs", "test accuracy", *shown], rows
+
+
+def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
+    """Say which of the thirteen points are met, and how."""
+    canaries = sum(found.canaries.values())
+    share = canaries / (found.records + canaries)
+    by_kind: dict[str, list[str]] = {}
+    for setting in found.settings:
+        if setting.defence in DEFENCES and not setting.ordinary:
+            kind = DEFENCES[setting.defence].canary.replace("_", "-")
+            by_kind.setdefault(kind, []).append(DEFENCES[setting.defence].title)
+    kinds = "; ".join(f"{kind} for {', '.join(dict.fromkeys(titles))}" for kind, titles in by_kind.items())
+    plain = found.settings[0].final
+    against = [one.setting for one in found.comparisons if one.against == "dpsgd"]
+    heuristics = sum(one.epsilon is None for one in found.settings)
+    rate = "yes" if CANARY_TPR in plain.leaks else "no"
+    masked = [one for one in found.settings if one.words != one.name]
+    hidden = ", ".join(f"{one.name} {one.final.leaks[LABELS_AUC].value:.3f}" for one in masked) or "none"
+    named = [one for one in found.settings if one.exposed is not None]
+    exposed = (
+        f"{min(one.exposed or 0 for one in named)} to {max(one.exposed or 0 for one in named)}" if named else "no"
+    )
+    weights = sum(WEIGHTS_AUC in one.final.leaks for one in found.settings)
+    augmented = next((one for one in found.settings if one.defence == "augmentation"), None)
+    copies = "" if augmented is None else f" (accuracy {augmented.final.accuracy.value:.2f})"
+    return (
+        (
+            "fixed data, random canaries",
+            "yes",
+            f"{canaries} canaries and {found.records} records; coins alone differ",
+        ),
+        ("most vulnerable records", "yes", f"canaries; {exposed} records per setting are named as exposed"),
+        ("a canary per defence", "yes", kinds),
+        ("canaries are rare", "yes" if share <= 0.02 else "no", f"{100 * share:.1f}% of the candidates"),
+        ("TPR at a low FPR", rate, "at 1%, on canaries and records; 0.1% needs 1,000 non-members"),
+        ("every model is a target", "yes", f"{found.models} targets per setting"),
+        (
+            "adaptive attacks",
+            "yes",
+            f"shadow models have the defence; answers are averaged over draws; {weights} settings with weights too",
+        ),
+        ("label-only where confidences are masked", "yes", f"column of the table; AUC of labels alone: {hidden}"),
+        ("undefended baseline", "yes", f"test accuracy {plain.accuracy.words()}, AUC {plain.leaks[PRIMARY].words()}"),
+        (
+            "DP-SGD at equal accuracy",
+            "yes" if len(against) == heuristics else "in part" if against else "no",
+            f"{len(against)} of {heuristics} heuristic settings; no DP-SGD is as accurate as the others",
+        ),
+        (
+            "state-of-the-art tricks",
+            "in part",
+            "GroupNorm, averaged weights, little noise at a high rate, DP heads; no augmented copies, because "
+            f"augmentation costs accuracy at this size{copies}",
+        ),
+        ("meaningful accuracy", "in part", f"{best(found):.2f} at most, of ten classes; the data set is small"),
+        ("limits are stated", "yes", "below"),
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*map(Path, sys.argv[1:]))
