@@ -151,7 +151,7 @@ class FrontierResult:
             f"  {one.name}: accuracy {one.final.accuracy.words()}, AUC {one.final.leaks[PRIMARY].words()}"
             for one in self.settings
         ]
-        return "\n".join([f"{self.title}.", *lines, *self.sentences])
+        return "\n".join([f"{self.title}.", *lines, *(one.sentence for one in self.primary)])
 
     @property
     def title(self) -> str:
