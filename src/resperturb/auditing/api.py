@@ -3,8 +3,8 @@
 from __future__ import annotations  # short signatures in help()
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from resperturb.attacks.registry import ATTACKS
-from resperturb.auditing.assess import Settings, assess, model_of, tested
+from resperturb.auditing.assess import Settings, assess
 from resperturb.auditing.candidates import (
     Candidates,
     candidates_of,
@@ -34,8 +34,7 @@ from resperturb.auditing.function import (
     training_of_estimator,
 )
 from resperturb.auditing.predictions import Predictions, check_flags, check_model, check_whole_units
-from resperturb.auditing.store import Plan, Scores, array_digest, keep_scores, opened_store, save_audit
-from resperturb.auditing.targets import assess_targets, exposed_units
+from resperturb.auditing.store import SCORES, Plan, array_digest, keep_scores, opened_store, save_audit
 from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.arrays import Ints
 from resperturb.bounds.audit_result import CAVEATS, AuditResult, Subject
@@ -91,53 +90,21 @@ def audit_trainee(
     plan = plan_of(trainee, candidates, design, settings.draws)
     with opened_store(out, plan) as store:
         left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
-        described = model_of(models, left, trainee.name, trainee.description)
         # Fewer records have the larger epsilon, so this holds for every target.
         fewest = int(left.members[left.targets].sum(axis=1).min()) + len(candidates.always)
         guarantee = trainee.guarantee(settings.delta, fewest)
-        if design.kind == "one target":
-            found, named = assess(models, left, settings, guarantee, attacks), None
-        else:
-            place = None if out is None else out / "scores"
-            found = assess_targets(models, left, settings, guarantee, attacks, place)
-            named = exposed_units(models, left)
-        bound = {"question": plan.question, **(digests or {})}
-        if out is not None:
-            first = slice(len(candidates))
-            scores = Scores(
-                left.members[left.targets],
-                candidates.units,
-                candidates.kinds,
-                candidates.rows[first],
-                left.targets,
-                found.scores,
-            )
-            bound["scores"] = keep_scores(out, scores)
-        result = AuditResult(
-            model=described,
-            shadows=found.shadows,
-            candidates=dict(Counter(candidates.kinds.tolist())),
-            groups=candidates.patients,
-            population=candidates.population,
-            attacks=found.attacks,
-            exposed=found.exposed,
-            named=named,
-            epsilon_lower=found.epsilon,
-            guarantee=guarantee,
-            tested_guarantee=tested(guarantee, found.comparison),
-            delta=settings.delta,
-            confidence=settings.confidence,
-            draws=settings.draws,
-            caveats=(*CAVEATS, *caveats, *found.caveats, *models.doubts(), *left_out),
-            digests=bound,
+        result, scores = assess(models, left, settings, guarantee, attacks, None if out is None else out / SCORES)
+        result = replace(
+            result,
+            caveats=(*CAVEATS, *caveats, *result.caveats, *models.doubts(), *left_out),
+            digests={"question": plan.question, **(digests or {})},
             environment=environment(),
-            targets=len(left.targets),
-            unit=candidates.unit,
-            design=left.chance,
             left_out=left_out,
             subject=subject,
         )
-        return result if out is None else save_audit(result, out)
+        if out is None:
+            return result
+        return save_audit(replace(result, digests={**result.digests, "scores": keep_scores(out, scores)}), out)
 
 
 def plan_of(trainee: Trainee, candidates: Candidates, design: Design, draws: tuple[int, ...]) -> Plan:
@@ -361,9 +328,8 @@ def audit_model(
     trained = None if recipe is None else _trainee(recipe, features, known, guarantee, name)
     caveats = ["Without a recipe no shadow model is trained: stronger attacks exist."] if recipe is None else []
     if features is not None:
-        found = shift_by_features(rows_of(features, rows), own, units[rows])
-        said = shift_words(found, "a linear classifier on the features")
-        caveats += [said] if said else []
+        shift = shift_by_features(rows_of(features, rows), own, units[rows])
+        caveats += shift_words(shift, "a linear classifier on the features")
     return audit_trainee(
         Existing(predict, classes, trained, guarantee, name),
         candidates,

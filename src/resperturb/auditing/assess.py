@@ -1,8 +1,10 @@
 """From answers to an audit: score every candidate by every attack, measure, bound epsilon, and compare."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -13,21 +15,26 @@ from resperturb.attacks.registry import ATTACKS, AttackFailedError
 from resperturb.attacks.signals import Query, View
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Chance, Design
+from resperturb.auditing.existing import shift_by_models, shift_words
 from resperturb.auditing.fit import Models
+from resperturb.auditing.store import Scores
 from resperturb.bounds.arrays import Bools, Floats, Singles
 from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
 from resperturb.bounds.audit_result import (
     GROUP,
     RECORD,
     AttackResult,
+    AuditResult,
     Model,
     MostExposed,
     Shadows,
     corrected,
 )
 from resperturb.bounds.comparison import Comparison, Neighbours, per_group
+from resperturb.bounds.exposed import Exposed, exposed
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import check_probability
+from resperturb.bounds.targets import TargetMetrics, median_bound, over_targets, target_confidence
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
 
@@ -57,140 +64,210 @@ class Settings:
         object.__setattr__(self, "draws", tuple(sorted({int(number) for number in self.draws})))
 
 
-@dataclass(frozen=True, eq=False)
-class Assessed:
-    """What attacks found on one design.
-
-    Attributes:
-        attacks: Results, with intervals that hold together.
-        scores: Scores by key of the fixed attacks, ``[T, n]``.
-        epsilon: The lower bound.
-        exposed: The most exposed candidates, of one target.
-        comparison: How epsilon was bounded.
-        shadows: The shadow models of a target.
-        caveats: What else must be said.
-    """
-
-    attacks: tuple[AttackResult, ...]
-    scores: dict[str, Singles]
-    epsilon: LowerBound
-    exposed: MostExposed | None
-    comparison: Comparison
-    shadows: Shadows
-    caveats: tuple[str, ...] = ()
-
-
-def queries_of(models: Models, numbers: Sequence[int]) -> tuple[Query, ...]:
-    """Return the queries that all of some models answered.
-
-    Raises:
-        UsageError: A model was queried in another way.
-    """
-    wanted = models.summary(numbers[0]).queries
-    for number in numbers[1:]:
-        if (found := models.summary(number).queries) != wanted:
-            raise UsageError(
-                f"model {number} was queried by {_listed(found)}, and model {numbers[0]} by {_listed(wanted)}; every "
-                "model must be of the same kind (noisy or not, of as many networks)."
-            )
-    return wanted
-
-
-def _listed(queries: Sequence[Query]) -> str:
-    return ", ".join(f"{query.access} x {query.draws}" for query in queries)
-
-
-def shadow_statistics(
-    models: Models, evidence: Sequence[tuple[int, Bools]], seen: Sequence[View]
-) -> ShadowStatistics | None:
-    """Combine the answers of shadow models, one at a time; None without any."""
-    if not evidence:
-        return None
-    found = ShadowStatistics.empty(seen, len(models.candidates.rows))
-    for number, about in evidence:
-        found.add(models.answers(number), models.members(number), _padded(about, models.candidates))
-    return found
-
-
-def _padded(about: Bools, candidates: Candidates) -> Bools | None:
-    """Every model may speak about the population."""
-    return None if about.all() else np.pad(about, (0, candidates.population), constant_values=True)
-
-
 def assess(
-    models: Models, design: Design, settings: Settings, guarantee: Guarantee, more: Sequence[str] = ()
-) -> Assessed:
-    """Assess one target.
+    models: Models,
+    design: Design,
+    settings: Settings,
+    guarantee: Guarantee,
+    more: Sequence[str] = (),
+    place: Path | None = None,
+) -> tuple[AuditResult, Scores]:
+    """Attack every target by the models that are evidence about it.
+
+    One target is attacked in every way; several, whose answers are read one file at a time, by the attacks that are
+    fixed beforehand. Then everything is a mean over targets, with intervals that count targets.
 
     Args:
         models: The models and their answers.
         design: Who was trained on what, without models that did not learn.
         settings: Delta, confidence and draws.
-        guarantee: What is proven about the target.
+        guarantee: What is proven about each target.
         more: Names of attacks that are fixed beforehand besides the default ones.
+        place: Folder of the matrices of scores, which may be large; None for memory.
 
     Returns:
-        What was found.
-    """
-    candidates = models.candidates
-    target = int(design.targets[0])
-    others = list(design.evidence(target))
-    seen = views(queries_of(models, [target, *(number for number, _ in others)]))
-    answers = models.answers(target)
-    statistics = shadow_statistics(models, others, seen)
-    evidence = Evidence(answers, statistics, len(candidates), partial(each_of, models, others))
-    attacks = attacks_on(seen, len(others), more, candidates.population > 0)
-    comparison = comparison_of(candidates, design, target, settings, guarantee, error_shares(len(others), more))
-    results, bounds = [], []
-    scores: dict[str, Singles] = {}
-    failed: list[str] = []
-    for attack in attacks:
-        try:
-            found = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float64)
-        except AttackFailedError as error:
-            failed.append(f"{attack.name}, {attack.view}, is left out: {error}")
-            continue
-        result = result_of(attack, metrics_of(found, attack.name, candidates, design.members[target], settings))
-        if attack.bounding and design.chance not in UNBOUNDED:
-            result = replace(result, lower_bound=comparison.bound(found, f"{attack.name}, {attack.view}"))
-            bounds.append(result.lower_bound)
-        if attack.fixed:
-            scores[result.key] = found[None].astype(np.float32)
-        if result.metrics:
-            results.append(result)
-    if not results:
-        raise UsageError("no kind of candidate has both members and non-members; the audit needs both.")
-    unbounded = UNBOUNDED.get(design.chance)
-    shift = without_population(candidates, len(others))
-    if unbounded and statistics is not None and design.chance == "given":
-        from resperturb.auditing.existing import shift_by_models, shift_words
+        The result, and the scores of the attacks that were fixed beforehand.
 
-        view = next(view for view in seen if view.combination == "mean logit")
-        said = shift_words(
-            shift_by_models(statistics, view, design.members[target], candidates.units),
-            "the mean answer of shadow models that saw neither",
-        )
-        shift += (said,) if said else ()
-    return Assessed(
-        corrected(results, settings.confidence),
-        scores,
-        comparison.nothing(unbounded) if unbounded else comparison.best([one for one in bounds if one is not None]),
-        None
-        if statistics is None
-        else _most_exposed(evidence, candidates, design.members[target], settings, attacks),
-        comparison,
-        described(models, [number for number, _ in others]),
-        (*shift, *failed),
+    Raises:
+        UsageError: Models answered different queries, or no kind of candidate has members and non-members.
+    """
+    candidates, targets = models.candidates, design.targets.tolist()
+    one = design.kind == "one target"
+    others = [number for number, _ in design.evidence(targets[0])]
+    seen = views(_common_queries(models, [*targets, *others]))
+    planned = attacks_on(seen, len(others), more, candidates.population > 0)
+    # Several targets are attacked as was settled beforehand, and each has its share of the error.
+    planned = [attack for attack in planned if one or attack.fixed]
+    each = settings if one else replace(settings, confidence=target_confidence(settings.confidence))
+    unbounded = UNBOUNDED.get(design.chance)
+    results = {attack: _described(attack) for attack in planned}
+    metrics: dict[PlannedAttack, list[dict[str, AttackMetrics]]] = {attack: [] for attack in planned}
+    bounds: dict[PlannedAttack, list[LowerBound]] = {attack: [] for attack in planned}
+    scores = _matrices([results[attack].key for attack in planned if attack.fixed], design, candidates, place)
+    best, caveats, most_exposed = [], without_population(candidates, len(others)), None
+    for row, (target, evidence) in enumerate(evidence_of(models, design, [attack.view for attack in planned])):
+        members = design.members[target]
+        comparison = comparison_of(candidates, design, target, each, guarantee, error_shares(len(others), more))
+        for attack in list(results):
+            try:
+                found = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float64)
+            except AttackFailedError as error:
+                caveats.append(f"{attack.name}, {attack.view}, is left out: {error}")
+                scores.pop(results.pop(attack).key, None)
+                continue
+            metrics[attack].append(_by_kind(found, attack.name, candidates, members, settings))
+            if attack.fixed:
+                scores[results[attack].key][row] = found
+            if attack.bounding and unbounded is None:
+                bounds[attack].append(comparison.bound(found, f"{attack.name}, {attack.view}"))
+        best.append(comparison.best([bounds[attack][row] for attack in results if bounds[attack]]))
+        if one and evidence.shadows is not None:
+            most_exposed = _most_exposed(evidence, candidates, members, settings, planned)
+            if design.chance == "given":
+                shift = shift_by_models(evidence.shadows, members, candidates.units)
+                caveats += shift_words(shift, "the mean answer of shadow models that saw neither")
+
+    def overall(lower: list[LowerBound]) -> LowerBound:
+        return lower[0] if one else median_bound(lower, settings.confidence, len(models.design.targets))
+
+    attacked = [
+        _combined(results[attack], metrics[attack], overall(bounds[attack]) if bounds[attack] else None, settings)
+        for attack in results
+    ]
+    if not any(result.metrics for result in attacked):
+        raise UsageError("no kind of candidate has both members and non-members; the audit needs both.")
+    accuracies = [models.summary(number).on_others for number in others]
+    result = AuditResult(
+        model=Model(
+            name=models.trainee.name,
+            description=models.trainee.description,
+            records=int(np.median(design.members[targets].sum(axis=1))) + len(candidates.always),
+            train_accuracy=float(np.mean([models.summary(number).on_members for number in targets])),
+            test_accuracy=float(np.mean([models.summary(number).on_others for number in targets])),
+        ),
+        shadows=Shadows(len(others), min(accuracies), float(np.mean(accuracies)), max(accuracies))
+        if others
+        else Shadows(0),
+        candidates=dict(Counter(candidates.kinds.tolist())),
+        groups=candidates.patients,
+        population=candidates.population,
+        attacks=corrected([result for result in attacked if result.metrics], settings.confidence),
+        exposed=most_exposed,
+        named=None if one else exposed_units(models, design),
+        epsilon_lower=comparison.nothing(unbounded) if unbounded else overall(best),
+        guarantee=guarantee,
+        tested_guarantee=tested(guarantee, comparison),
+        delta=settings.delta,
+        confidence=settings.confidence,
+        draws=settings.draws,
+        caveats=tuple(caveats),
+        targets=len(targets),
+        unit=candidates.unit,
+        design=design.chance,
+    )
+    rows = candidates.rows[: len(candidates)]
+    return result, Scores(design.members[targets], candidates.units, candidates.kinds, rows, design.targets, scores)
+
+
+def _common_queries(models: Models, numbers: Sequence[int]) -> tuple[Query, ...]:
+    """Return the queries that all of some models answered, or say which model was queried in another way."""
+    wanted = models.summary(numbers[0]).queries
+    for number in numbers[1:]:
+        if (found := models.summary(number).queries) != wanted:
+            of_it, of_first = (", ".join(f"{one.access} x {one.draws}" for one in each) for each in (found, wanted))
+            raise UsageError(
+                f"model {number} was queried by {of_it}, and model {numbers[0]} by {of_first}; every model must be "
+                "of the same kind (noisy or not, of as many networks)."
+            )
+    return wanted
+
+
+def _described(attack: PlannedAttack) -> AttackResult:
+    view = attack.view
+    several = view.draws > 1 or view.combination == "votes"
+    return AttackResult(
+        name=attack.name,
+        reference=attack.published.reference,
+        access=view.access,
+        draws=view.draws,
+        combination=view.combination if several else None,
+        fixed=attack.fixed,
+        metrics={},
     )
 
 
-def each_of(
-    models: Models, others: Sequence[tuple[int, Bools]], view: View, signal: str = "", *, stage: str = ""
+def _combined(
+    attack: AttackResult, found: Sequence[dict[str, AttackMetrics]], bound: LowerBound | None, settings: Settings
+) -> AttackResult:
+    """Combine what an attack finds on each target, for the kinds that every target has on both sides."""
+    kinds = {kind: [one[kind] for one in found] for kind in found[0] if all(kind in one for one in found)}
+    return replace(
+        attack,
+        metrics={kind: over_targets(each, settings.confidence) for kind, each in kinds.items()},
+        per_target={kind: tuple(map(TargetMetrics.of, each)) for kind, each in kinds.items() if len(each) > 1},
+        lower_bound=bound,
+    )
+
+
+def _matrices(keys: Sequence[str], design: Design, candidates: Candidates, place: Path | None) -> dict[str, Singles]:
+    """Make room for the scores of each attack; of several targets in files where there is a folder."""
+    shape = len(design.targets), len(candidates)
+    if place is None or shape[0] == 1:
+        return {key: np.zeros(shape, dtype=np.float32) for key in keys}
+    place.mkdir(parents=True, exist_ok=True)
+    return {
+        key: np.lib.format.open_memmap(place / f"{key}.npy", mode="w+", dtype=np.float32, shape=shape) for key in keys
+    }
+
+
+def evidence_of(
+    models: Models, design: Design, seen: Sequence[View], stage: str = ""
+) -> Iterator[tuple[int, Evidence]]:
+    """Yield every target with the evidence about it; answers are read twice, one file at a time.
+
+    Args:
+        models: The models and their answers.
+        design: Who was trained on what.
+        seen: The views that attacks use.
+        stage: The checkpoint; the model itself if empty.
+
+    Yields:
+        The number of a target, and its evidence.
+    """
+    candidates, targets = models.candidates, design.targets.tolist()
+    totals = ShadowStatistics.empty(dict.fromkeys(seen), len(candidates.rows))
+    numbers = design.used if len(targets) > 1 else [number for number, _ in design.evidence(targets[0])]
+
+    def change(statistics: ShadowStatistics, number: int, add: bool, about: Bools | None = None) -> None:
+        """Add or remove what a model says, or what it says about some of the candidates alone."""
+        asked = np.ones(len(candidates), dtype=bool) if design.question is None else design.question[number]
+        where = np.pad(asked, (0, candidates.population), constant_values=True)
+        if about is not None:
+            where &= np.pad(about, (0, candidates.population))
+        changed = statistics.add if add else statistics.remove
+        changed(models.answers(number, stage), models.members(number), where)
+
+    for number in numbers:
+        change(totals, number, add=True)
+    for target in targets:
+        others = dict(design.evidence(target))
+        statistics = totals.copy() if len(targets) > 1 else totals
+        for number in numbers:
+            if number not in others:
+                change(statistics, number, add=False)
+            elif not others[number].all():
+                change(statistics, number, add=False, about=~others[number])
+        each = partial(_each_of, models, tuple(others), stage)
+        yield target, Evidence(models.answers(target, stage), statistics if others else None, len(candidates), each)
+
+
+def _each_of(
+    models: Models, others: Sequence[int], stage: str, view: View, signal: str = ""
 ) -> tuple[Singles, Bools]:
     """Read the values of single shadow models."""
-    answers = (models.answers(number, stage)[view.access] for number, _ in others)
+    answers = (models.answers(number, stage)[view.access] for number in others)
     values = [one.average(signal, view.draws) if signal else one.statistic(view) for one in answers]
-    return np.stack(values).astype(np.float32), np.stack([models.members(number) for number, _ in others])
+    return np.stack(values).astype(np.float32), np.stack([models.members(number) for number in others])
 
 
 def comparison_of(
@@ -218,22 +295,7 @@ def comparison_of(
     )
 
 
-def result_of(attack: PlannedAttack, metrics: dict[str, AttackMetrics]) -> AttackResult:
-    """Describe a planned attack with what it found."""
-    view = attack.view
-    several = view.draws > 1 or view.combination == "votes"
-    return AttackResult(
-        name=attack.name,
-        reference=attack.published.reference,
-        access=view.access,
-        draws=view.draws,
-        combination=view.combination if several else None,
-        fixed=attack.fixed,
-        metrics=metrics,
-    )
-
-
-def metrics_of(
+def _by_kind(
     scores: Floats, attack: str, candidates: Candidates, members: Bools, settings: Settings
 ) -> dict[str, AttackMetrics]:
     """Measure the scores of one target by kind of candidate; by units too, where records share them."""
@@ -298,33 +360,35 @@ def _most_exposed(
     )
 
 
-def without_population(candidates: Candidates, shadows: int) -> tuple[str, ...]:
+def without_population(candidates: Candidates, shadows: int) -> list[str]:
     """Name the attacks that are left out where every row is in some model."""
     if candidates.population or not shadows:
-        return ()
+        return []
     names = sorted(name for name in ATTACKS if "population" in ATTACKS[name].needs)
-    return (f"Every row is in some model, so there is no population, and these are left out: {', '.join(names)}.",)
+    return [f"Every row is in some model, so there is no population, and these are left out: {', '.join(names)}."]
 
 
-def described(models: Models, numbers: Sequence[int]) -> Shadows:
-    """Describe shadow models by their accuracy on rows that they were not trained on."""
-    if not numbers:
-        return Shadows(0)
-    accuracies = [models.summary(number).on_others for number in numbers]
-    return Shadows(len(numbers), min(accuracies), float(np.mean(accuracies)), max(accuracies))
+def exposed_units(models: Models, design: Design) -> Exposed | None:
+    """Name the units whose membership the models give away; None where models do not come in complete pairs.
 
+    Args:
+        models: The models and their answers.
+        design: A leave-one-out design.
 
-def model_of(models: Models, design: Design, name: str, description: str) -> Model:
-    """Describe the targets: the mean of their accuracies."""
-    targets = design.targets.tolist()
-    records = [int(design.members[number].sum()) + len(models.candidates.always) for number in targets]
-    return Model(
-        name=name,
-        description=description,
-        records=int(np.median(records)),
-        train_accuracy=float(np.mean([models.summary(number).on_members for number in targets])),
-        test_accuracy=float(np.mean([models.summary(number).on_others for number in targets])),
-    )
+    Returns:
+        The exposed units, by their place among the sorted units of the candidates.
+    """
+    targets = design.targets
+    paired = len(targets) % 2 == 0 and (design.partner[targets[::2]] == targets[1::2]).all()
+    if not paired or len(targets) < 2:
+        return None
+    _, first, codes = np.unique(models.candidates.units, return_index=True, return_inverse=True)
+    values = np.zeros((len(targets), len(first)))
+    for row, number in enumerate(targets.tolist()):
+        signals = next(iter(models.answers(number).values()))
+        confidence = signals.average("mean_confidence", signals.averages[-1])[: len(codes)]
+        values[row] = np.bincount(codes, weights=confidence) / np.bincount(codes)
+    return exposed(values, design.members[targets][:, first])
 
 
 def tested(guarantee: Guarantee, comparison: Comparison) -> Guarantee:
@@ -349,8 +413,3 @@ def tested(guarantee: Guarantee, comparison: Comparison) -> Guarantee:
             "The guarantee is for replacing a record, and this audit tests adding or removing one.", comparison.delta
         )
     return guarantee
-
-
-def fixed_attacks(attacks: Sequence[PlannedAttack]) -> Iterator[PlannedAttack]:
-    """Yield the attacks that were chosen before anything was measured."""
-    return (attack for attack in attacks if attack.fixed)

@@ -50,17 +50,13 @@ class Design:
         return len(self.members)
 
     @property
-    def shadows(self) -> int:
-        """The number of models that are evidence about the first target."""
-        return len(list(self.evidence(int(self.targets[0]))))
+    def used(self) -> list[int]:
+        """The models that were not left out."""
+        return [number for number in range(len(self)) if number not in self.unused]
 
     def evidence(self, target: int) -> Iterator[tuple[int, Bools]]:
         """Yield every model that is evidence about a target, and the candidates that it may speak about."""
-        others = [
-            number
-            for number in range(len(self))
-            if number not in (target, int(self.partner[target])) and number not in self.unused
-        ]
+        others = [number for number in self.used if number not in (target, int(self.partner[target]))]
         silent = np.zeros(self.members.shape, dtype=bool)
         if self.chance == "balanced":
             silent = self._silenced(target, others)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from resperturb.attacks.evidence import ShadowStatistics
-from resperturb.attacks.signals import View
 from resperturb.auditing.function import fitted
 from resperturb.auditing.store import text_digest
 from resperturb.auditing.trainee import Fitted, Job, Trainee
@@ -110,8 +109,9 @@ def shift_by_features(features: Any, members: Bools, units: Ints) -> AttackMetri
     )
 
 
-def shift_by_models(shadows: ShadowStatistics, view: View, members: Bools, units: Ints) -> AttackMetrics:
+def shift_by_models(shadows: ShadowStatistics, members: Bools, units: Ints) -> AttackMetrics:
     """Compare what models that saw neither say about members and about non-members."""
+    view = next(view for view in shadows.outside if view.combination == "mean logit")
     outside: Floats = shadows.outside[view].mean[: len(members), 0]
     return attack_metrics(
         outside[members],
@@ -123,12 +123,12 @@ def shift_by_models(shadows: ShadowStatistics, view: View, members: Bools, units
     )
 
 
-def shift_words(found: AttackMetrics, how: str) -> str | None:
-    """Warn where two sets differ; None where they were not told apart."""
+def shift_words(found: AttackMetrics, how: str) -> list[str]:
+    """Warn where two sets differ; say nothing where they were not told apart."""
     low, high = found.estimate.interval(SURE)
     if low <= 0.5 <= high:
-        return None
-    return (
+        return []
+    return [
         f"Members and non-members differ in distribution: {how} tells them apart with an AUC of {found.auc:.3f} "
         f"({low:.3f} to {high:.3f}). An attack can win by that alone; draw both sets from the same source."
-    )
+    ]

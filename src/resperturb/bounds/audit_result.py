@@ -53,7 +53,6 @@ class AttackResult:
     metrics: dict[str, AttackMetrics]
     lower_bound: LowerBound | None = None
     per_target: dict[str, tuple[TargetMetrics, ...]] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

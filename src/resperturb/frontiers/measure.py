@@ -4,9 +4,9 @@ import numpy as np
 
 from resperturb.attacks.registry import ATTACKS
 from resperturb.attacks.signals import View
+from resperturb.auditing.assess import evidence_of
 from resperturb.auditing.design import Design
 from resperturb.auditing.fit import Models
-from resperturb.auditing.targets import evidence_of
 from resperturb.bounds.arrays import Floats
 from resperturb.bounds.audit_result import RECORD
 from resperturb.frontiers.curve import LABELS_AUC, PRIMARY, WEIGHTS_AUC, leaks_of

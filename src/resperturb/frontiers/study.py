@@ -16,11 +16,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from resperturb.auditing.api import plan_of
+from resperturb.auditing.assess import exposed_units
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Design, leave_one_out
 from resperturb.auditing.fit import Models, fit_models
 from resperturb.auditing.store import Store, answers_path, array_digest, opened_store
-from resperturb.auditing.targets import exposed_units
 from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.arrays import Bools, Floats, Texts
 from resperturb.bounds.audit_result import RECORD
