@@ -19,7 +19,7 @@ ROWS = 200
 LABELS = np.random.default_rng(0).integers(0, 2, ROWS)
 
 
-def run(train: Any, out: Path, **more: Any) -> AuditResult:
+def run(train: Any, out: Path | None, **more: Any) -> AuditResult:
     return audit(train, **{"labels": LABELS, "shadows": 6, "jobs": 1, "quiet": True, "out": out, **more})
 
 
@@ -37,6 +37,11 @@ def test_a_weak_model_is_retrained_once_with_its_pair(tmp_path: Path) -> None:
     count = len(seeds)
     assert run(training(LABELS, 1.0, once_weak), tmp_path) == found
     assert len(seeds) == count
+
+
+def test_without_a_folder_a_weak_pair_is_retrained_too() -> None:
+    found = run(training(LABELS, 1.0, lambda seed: 0.0 if seed == 2 else 1.0), None)
+    assert (found.shadows.count, found.left_out) == (6, ())
 
 
 def test_a_pair_that_stays_weak_is_left_out_with_a_caveat(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Designs: which of K models are trained on which candidates, which are targets, and what is evidence about whom."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -78,9 +78,14 @@ class Design:
             found[others[rng.choice(np.flatnonzero(inside[:, candidate] == more[candidate]))], candidate] = True
         return found
 
-    def without(self, models: frozenset[int]) -> "Design":
+    def with_partners(self, models: Sequence[int]) -> list[int]:
+        """List some models and the models on the opposite coins."""
+        partners = [int(self.partner[number]) for number in models]
+        return sorted({*models, *(partner for partner in partners if partner >= 0)})
+
+    def without(self, models: Sequence[int]) -> "Design":
         """Return the design without some models, as evidence and as targets."""
-        unused = self.unused | models
+        unused = self.unused | set(models)
         return replace(self, unused=unused, targets=self.targets[~np.isin(self.targets, sorted(unused))])
 
     def answerable(self) -> Bools:

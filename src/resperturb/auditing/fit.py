@@ -4,12 +4,11 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from resperturb.auditing.ask import ask
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import EXISTS, Design
 from resperturb.auditing.store import MODELS, Store, answers_path, array_digest, keep_answers
-from resperturb.auditing.trainee import Fitted, Job, Trainee
-from resperturb.bounds.arrays import Bools, Floats, Ints
+from resperturb.auditing.trainee import Job, Trainee
+from resperturb.bounds.arrays import Bools
 from resperturb.bounds.attack_metrics import attack_metrics
 from resperturb.engine import Engine, Shared, Task
 from resperturb.engine.task import Files
@@ -33,16 +32,25 @@ RETRIED = 500_009
 WRONG_ROWS = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What every model is asked: which rows, and over how many draws."""
+def answered(
+    trainee: Trainee, job: Job, candidates: Candidates, draws: tuple[int, ...]
+) -> Iterator[tuple[str, Answers]]:
+    """Fit a model, and query it and its checkpoints.
 
-    candidates: Candidates
-    draws: tuple[int, ...]
+    Yields:
+        Name and answers of every checkpoint, and at last those of the model itself, whose name is empty.
 
-    def of(self, fitted: Fitted) -> Answers:
-        """Query one model."""
-        return ask(fitted, self.candidates.rows, self.candidates.labels, self.draws)
+    Raises:
+        UsageError: There is no model.
+    """
+    answers = None
+    for fitted in trainee.fit(replace(job, rows=job.rows.copy())):
+        answers = ask(fitted, candidates.rows, candidates.labels, draws)
+        if fitted.stage:
+            yield fitted.stage, answers
+    if answers is None:
+        raise UsageError("train yielded no predictor; it must yield one per checkpoint, and the model at the end.")
+    yield "", answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,20 +60,17 @@ class FitTask(Task):
     folder: Path
     trainee: Trainee
     job: Job
-    asked: Asked
+    candidates: Candidates
+    draws: tuple[int, ...]
     bound: dict[str, str]
-    alike: ClassVar[bool] = True
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Fit, query, keep."""
         place = folder / MODELS / self.job.folder.name
         job = replace(self.job, folder=place, shared=shared, accelerator=accelerator)
-
-        def keep(stage: str, answers: Answers) -> None:
-            keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
-
-        with _silenced(job.number > 0):
-            keep("", queried(self.trainee, job, self.asked, keep))
+        with _silenced() if job.number else nullcontext():
+            for stage, answers in answered(self.trainee, job, self.candidates, self.draws):
+                keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
 
     def results(self) -> tuple[str, ...]:
         """What the trainee left, the checkpoints' answers, and the model's own, which come last."""
@@ -85,11 +90,8 @@ class FitTask(Task):
 
 
 @contextmanager
-def _silenced(silent: bool) -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Keep what a library prints of every training off the screen; show the end of it if the training fails."""
-    if not silent:
-        yield
-        return
     said, disabled = io.StringIO(), logging.root.manager.disable
     logging.disable(max(disabled, logging.INFO))  # handlers hold the screen that they were made with
     try:
@@ -100,31 +102,6 @@ def _silenced(silent: bool) -> Iterator[None]:
         raise
     finally:
         logging.disable(disabled)
-
-
-def queried(trainee: Trainee, job: Job, asked: Asked, keep: Callable[[str, Answers], None]) -> Answers:
-    """Fit a model and query it and its checkpoints.
-
-    Args:
-        trainee: What fits.
-        job: On which rows.
-        asked: What to query.
-        keep: Called with name and answers of every checkpoint, the last one too if there are several.
-
-    Returns:
-        The answers of the model, which is the last.
-
-    Raises:
-        UsageError: There is no model.
-    """
-    last: tuple[str, Answers] | None = None
-    for fitted in trainee.fit(replace(job, rows=job.rows.copy())):
-        last = fitted.stage, asked.of(fitted)
-        if fitted.stage:
-            keep(*last)
-    if last is None:
-        raise UsageError("train yielded no predictor; it must yield one per checkpoint, and the model at the end.")
-    return last[1]
 
 
 def fit_models(
@@ -160,28 +137,24 @@ def fit_models(
     models = Models(trainee, candidates, design, draws, store, engine, jobs, progress)
     models.fit(range(len(design)))
     weak = models.weak()
-    again = sorted({one for number in weak for one in models.pair(number)})
-    if again:
-        models.progress.say(
+    if weak:
+        progress.say(
             f"{len(weak)} of {len(design)} models did not learn ({', '.join(map(str, weak[:8]))}); their pairs are "
             "trained once more with another seed."
         )
-        models.fit(again, retry=True)
+        models.fit(design.with_partners(weak), retry=True)
         weak = models.weak()
-    left = frozenset(one for number in weak for one in models.pair(number))
+    left = design.with_partners(weak)
     models.check_rows(left)
-    trained = np.flatnonzero(design.seeds != EXISTS) if design.kind == "leave one out" else _shadows(design)
-    if len(trained) and len(left) > len(trained) / 2:
+    if not left:
+        return design, models, ()
+    learning = len(design) if design.kind == "leave one out" else len(design) - 1
+    if len(left) > learning / 2:
         raise ResperturbError(
-            f"{len(left)} of {len(trained)} models did not learn, also with another seed: {models.words(weak)} "
+            f"{len(left)} of {learning} models did not learn, also with another seed: {models.words(weak[0])} "
             "Their answers are kept. Train for longer, or audit without shadow models (--one-run, shadows=0)."
         )
-    said = tuple(f"{len(left)} models were left out: {models.words(weak)}" for _ in range(bool(left)))
-    return design.without(left), models, said
-
-
-def _shadows(design: Design) -> Ints:
-    return np.setdiff1d(np.arange(len(design)), design.targets)
+    return design.without(left), models, (f"{len(left)} models were left out: {models.words(weak[0])}",)
 
 
 @dataclass(frozen=True)
@@ -214,12 +187,11 @@ class Summary:
         inside, confidence = members[: len(candidates)], served.confidence[: len(candidates), 0]
         wrong = False
         if inside.any() and not inside.all():
-            units = candidates.units
             found = attack_metrics(
                 confidence[inside],
                 confidence[~inside],
-                member_groups=units[inside],
-                nonmember_groups=units[~inside],
+                member_groups=candidates.units[inside],
+                nonmember_groups=candidates.units[~inside],
                 rates=(),
             )
             wrong = found.estimate.interval(1 - WRONG_ROWS).high < 0.5
@@ -260,7 +232,7 @@ class Models:
         if number in self._existing:
             return self._existing[number]
         if (number, stage) not in self._recent:
-            found = self._kept(number, stage)
+            found = self.store.answers(number, len(self.candidates.rows), self._bound(number, stage), stage)
             if found is None:
                 raise ResperturbError(f"the answers of model {number} are gone; run the audit again.")
             while len(self._recent) > 1:  # a target and its partner are read in turn
@@ -271,61 +243,49 @@ class Models:
     def summary(self, number: int) -> Summary:
         """Summarise the answers of a model."""
         if number not in self._summaries:
-            answers, members = self.answers(number), self.members(number)
-            self._summaries[number] = Summary.of(answers, members, self.candidates)
+            self._summaries[number] = Summary.of(self.answers(number), self.members(number), self.candidates)
         return self._summaries[number]
 
     def stages(self) -> list[str]:
         """List the checkpoints that every model has, in their order."""
-        numbers = [number for number in range(len(self.design)) if number not in self.design.unused]
-        common = set.intersection(*(set(self.store.stages(number)) for number in numbers)) if numbers else set()
-        return [stage for stage in self.store.stages(numbers[0]) if stage in common]
-
-    def pair(self, number: int) -> list[int]:
-        """Return a model and its partner."""
-        partner = int(self.design.partner[number])
-        return [number] if partner < 0 else sorted((number, partner))
+        first, *others = (self.store.stages(number) for number in self.design.used)
+        return [stage for stage in first if all(stage in other for other in others)]
 
     def members(self, number: int) -> Bools:
         """Say of every row, the population included, whether a model was trained on it."""
         return np.pad(self.design.members[number], (0, self.candidates.population))
 
-    def fit(self, numbers: Sequence[int] | range, retry: bool = False) -> None:
+    def fit(self, numbers: Iterable[int], retry: bool = False) -> None:
         """Fit and query some models, unless their answers are there; with ``retry`` those of another seed."""
-        asked = Asked(self.candidates, self.draws)
-        tasks = []
+        wanted, tasks = list(numbers), []
         if retry:
-            self._retried.update(numbers)
-        for number in numbers:
+            self._retried.update(wanted)
+        for number in wanted:
             if self.design.seeds[number] == EXISTS:
-                if number not in self._existing:
-                    self._existing[number] = self._ask_existing(number, asked)
-                    self._finished(number)
-            elif self._kept(number) is not None:
+                self._ask_existing(number)
+            elif self._is_kept(number):
                 self._finished(number)
             else:
-                tasks.append(FitTask(self._folder, self.trainee, self._job(number), asked, self._bound(number)))
-        if tasks and self.store.folder is None:
+                tasks.append(self._task(number))
+        if self.store.folder is None:
             for task in tasks:
-                answers = queried(self.trainee, task.job, asked, partial(self._remember, task.job.number))
-                self._remember(task.job.number, "", answers)
+                for stage, answers in answered(self.trainee, task.job, self.candidates, self.draws):
+                    self.store.keep(task.job.number, answers, {**task.bound, "stage": stage}, stage)
                 self._finished(task.job.number)
         elif tasks:
-            self._run(tasks, len(numbers))
+            self._run(tasks, len(wanted))
 
-    def _ask_existing(self, number: int, asked: Asked) -> Answers:
+    def _ask_existing(self, number: int) -> None:
         """Query a model that exists; answers are kept where its weights have a digest."""
-        *_, fitted = self.trainee.fit(self._job(number))
-        bound = {**self._bound(number), "weights": fitted.digest, "stage": ""}
+        *_, fitted = self.trainee.fit(self._task(number).job)
+        bound = {**self._bound(number), "weights": fitted.digest}
         found = self.store.answers(number, len(self.candidates.rows), bound) if fitted.digest else None
         if found is None:
-            found = asked.of(fitted)
+            found = ask(fitted, self.candidates.rows, self.candidates.labels, self.draws)
             if fitted.digest:
                 self.store.keep(number, found, bound)
-        return found
-
-    def _remember(self, number: int, stage: str, answers: Answers) -> None:
-        self.store.keep(number, answers, {**self._bound(number), "stage": stage}, stage)
+        self._existing[number] = found
+        self._finished(number)
 
     def _run(self, tasks: list[FitTask], count: int) -> None:
         sizes = sorted(len(task.job.rows) for task in tasks)
@@ -333,7 +293,7 @@ class Models:
         self.progress.say(
             f"training {len(tasks)} of {count} {models}, {each} rows and queried about {len(self.candidates.rows)}."
         )
-        done = 0
+        done, total = 0, len(tasks)
 
         def tell(task: Task, error: ResperturbError | None) -> None:
             nonlocal done
@@ -342,75 +302,65 @@ class Models:
             assert isinstance(task, FitTask)
             self._finished(task.job.number)
             done += 1
-            self.progress.step(done, len(tasks))
+            self.progress.step(done, total)
 
-        first = 0
-        if len(tasks) > 1 and tasks[0].job.number == 0:
+        if total > 1 and tasks[0].job.number == 0:
             # One first: it shows whether the trainee can be used, and how long the others will take.
             started = time.monotonic()
             self.engine(tasks[:1], 1, tell)
-            self.progress.say(f"the first took {duration(time.monotonic() - started)}; {len(tasks) - 1} follow.")
-            first = 1
-        self.progress.step(done, len(tasks))
-        self.engine(tasks[first:], self.jobs, tell)
-
-    @property
-    def _folder(self) -> Path:
-        return self.store.folder or Path()
+            self.progress.say(f"the first took {duration(time.monotonic() - started)}; {total - 1} follow.")
+            tasks = tasks[1:]
+        self.progress.step(done, total)
+        self.engine(tasks, self.jobs, tell)
 
     def _seed(self, number: int) -> int:
         return int(self.design.seeds[number]) + RETRIED * (number in self._retried)
 
-    def _job(self, number: int) -> Job:
+    def _task(self, number: int) -> FitTask:
         rows = self.candidates.rows[: len(self.candidates)][self.design.members[number]]
         every = np.sort(np.concatenate([rows, self.candidates.always]))
-        name = f"{number:03d}{'-again' if number in self._retried else ''}"
-        return Job(number, every, self._seed(number), self._folder / MODELS / name)
+        folder = self.store.folder or Path()
+        place = folder / MODELS / f"{number:03d}{'-again' if number in self._retried else ''}"
+        job = Job(number, every, self._seed(number), place)
+        return FitTask(folder, self.trainee, job, self.candidates, self.draws, self._bound(number))
 
-    def _bound(self, number: int) -> dict[str, str]:
-        rows = array_digest(self.design.members[number])
+    def _bound(self, number: int, stage: str = "") -> dict[str, str]:
         return {
             "question": self.store.plan.question,
             "model": str(number),
-            "rows": rows,
+            "rows": array_digest(self.design.members[number]),
             "seed": str(self._seed(number)),
+            "stage": stage,
         }
 
-    def _kept(self, number: int, stage: str = "") -> Answers | None:
-        """Read the answers of a model; those of a second seed replace those of the first."""
-        folder = self.store.folder
-        path = None if folder is None else answers_path(folder, number, stage)
-        if path is not None and path.exists():
-            seed = kept_seed(path)
-            if number not in self._retried and seed == str(self._seed(number) + RETRIED):
-                self._retried.add(number)
-            elif number in self._retried and seed != str(self._seed(number)):
-                return None  # of the first seed
-        return self.store.answers(number, len(self.candidates.rows), {**self._bound(number), "stage": stage}, stage)
+    def _is_kept(self, number: int) -> bool:
+        """Whether the answers of a model are there; those of a second seed replace those of the first."""
+        seed, first = self.store.seed(number), int(self.design.seeds[number])
+        if seed == str(first + RETRIED):
+            self._retried.add(number)
+        elif seed == str(first) and number in self._retried:
+            return False
+        return self.store.answers(number, len(self.candidates.rows), self._bound(number)) is not None
 
     def _finished(self, number: int) -> None:
         """Refuse a model that answers as one on other rows does; report one that seems not to have learned."""
         for kept in [key for key in self._recent if key[0] == number]:
             del self._recent[kept]
         self._summaries.pop(number, None)
-        digest = self.summary(number).digest
-        other = self._seen.setdefault(digest, number)
-        if digest and other != number and (self.design.members[other] != self.design.members[number]).any():
+        found = self.summary(number)
+        other = self._seen.setdefault(found.digest, number)
+        if found.digest and (self.design.members[other] != self.design.members[number]).any():
             raise UsageError(
                 f"two models that were to be trained on different rows (models {other} and {number}) give exactly "
                 "the same answers: does train use its indices? It must fit a fresh model on those rows alone, each "
                 "time it is called."
             )
         first = self._summaries.get(int(self.design.targets[0]))
-        if first is not None and self._is_weak(self.summary(number).accuracy, first.accuracy):
+        if first is not None and self._is_weak(found.accuracy, first.accuracy):
             self.progress.say(
-                f"model {number} seems not to have learned (accuracy {self.summary(number).accuracy:.3f}); if the "
-                "others show it too, its pair is trained once more."
+                f"model {number} seems not to have learned (accuracy {found.accuracy:.3f}); if the others show it "
+                "too, its pair is trained once more."
             )
-
-    def accuracies(self) -> Floats:
-        """Return the accuracy of every model on all rows, members or not, by one draw as served."""
-        return np.array([self.summary(number).accuracy for number in range(len(self.design))])
 
     def weak(self) -> list[int]:
         """List the models that did not learn; models that exist and a lone target are never among them.
@@ -418,62 +368,58 @@ class Models:
         A model learned if it is less than half as far above naming the most frequent class as the median target,
         give or take 1/sqrt(rows). All rows count, so that the rule is blind to membership and biases no bound.
         """
-        every = self.accuracies()
-        reference = float(np.median(every[self.design.targets]))
-        fixed = {0} if self.design.kind == "one target" else set()
-        low = [number for number, accuracy in enumerate(every.tolist()) if self._is_weak(accuracy, reference)]
-        return [number for number in low if self.design.seeds[number] != EXISTS and number not in fixed]
+        typical, lone = self._typical(), self.design.kind == "one target"
+        trained = np.flatnonzero(self.design.seeds != EXISTS).tolist()
+        return [n for n in trained if self._is_weak(self.summary(n).accuracy, typical) and not (lone and n == 0)]
 
-    def _is_weak(self, accuracy: float, reference: float) -> bool:
-        chance, luck = self._chance()
-        return reference - chance > luck and accuracy - chance < (reference - chance) / 2 - luck
+    def _is_weak(self, accuracy: float, typical: float) -> bool:
+        return (
+            typical - self._chance > self._luck
+            and accuracy - self._chance < (typical - self._chance) / 2 - self._luck
+        )
 
-    def _chance(self) -> tuple[float, float]:
-        counts = np.bincount(self.candidates.labels)
-        return float(counts.max() / counts.sum()), 1 / float(np.sqrt(len(self.candidates.rows)))
+    def _typical(self) -> float:
+        """The median accuracy of the targets on all rows, members or not, by one draw as served."""
+        return float(np.median([self.summary(target).accuracy for target in self.design.targets.tolist()]))
+
+    @property
+    def _chance(self) -> float:
+        """The accuracy of always naming the most frequent class."""
+        return float(np.bincount(self.candidates.labels).max() / len(self.candidates.labels))
+
+    @property
+    def _luck(self) -> float:
+        return 1 / float(np.sqrt(len(self.candidates.rows)))
 
     def doubts(self) -> tuple[str, ...]:
         """Say if the targets are no better than always naming the most frequent class."""
-        found, (chance, luck) = float(np.median(self.accuracies()[self.design.targets])), self._chance()
-        if found - chance > luck:
+        typical = self._typical()
+        if typical - self._chance > self._luck:
             return ()
         return (
-            f"The attacked model has an accuracy of {found:.3f}; always naming the most frequent class gives "
-            f"{chance:.3f}. If it did not learn, it had little to reveal, and shadow models that did not learn were "
-            "not recognised.",
+            f"The attacked model has an accuracy of {typical:.3f}; always naming the most frequent class gives "
+            f"{self._chance:.3f}. If it did not learn, it had little to reveal, and shadow models that did not learn "
+            "were not recognised.",
         )
 
-    def words(self, weak: Sequence[int]) -> str:
-        """Say how little some models learned."""
-        if not weak:
-            return ""
-        every = self.accuracies()
+    def words(self, weak: int) -> str:
+        """Say how little a model learned."""
         return (
-            f"model {weak[0]} did not learn: its accuracy is {every[weak[0]]:.3f}, that of the targets "
-            f"{np.median(every[self.design.targets]):.3f}, and always naming the most frequent class gives "
-            f"{self._chance()[0]:.3f}. Attacks with such models would look harmless whatever the target leaks."
+            f"model {weak} did not learn: its accuracy is {self.summary(weak).accuracy:.3f}, that of the targets "
+            f"{self._typical():.3f}, and always naming the most frequent class gives {self._chance:.3f}. Attacks "
+            "with such models would look harmless whatever the target leaks."
         )
 
-    def check_rows(self, left: frozenset[int]) -> None:
+    def check_rows(self, left: Sequence[int]) -> None:
         """Refuse models that are better on rows that they were not given.
 
         Raises:
             UsageError: Two models are, far beyond chance.
         """
-        trained = [number for number in range(len(self.design)) if self.design.seeds[number] != EXISTS]
-        wrong = sum(self.summary(number).wrong_rows for number in trained if number not in left)
+        trained = np.setdiff1d(np.flatnonzero(self.design.seeds != EXISTS), left).tolist()
+        wrong = sum(self.summary(number).wrong_rows for number in trained)
         if wrong >= 2:
             raise UsageError(
                 f"{wrong} models are better on rows that they were not given than on those they were given: does "
                 "train use the rows of its indices, and no others? It must fit a fresh model on those rows alone."
             )
-
-
-def kept_seed(path: Path) -> str:
-    """Read which seed the answers in a file are bound to; empty where the file does not say."""
-    from resperturb.sealed import read_binding
-
-    try:
-        return (read_binding(path).digests or {}).get("seed", "")
-    except ResperturbError:
-        return ""

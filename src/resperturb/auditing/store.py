@@ -9,7 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -21,8 +21,8 @@ from resperturb.attacks.signals import Access, Signals, signals_from
 from resperturb.bounds.arrays import Array, Bools, Ints, Singles, Texts
 from resperturb.bounds.audit_result import CANARIES, RECORD, SCHEMA, AttackScores, AuditResult
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import digest_of, held, read_json, remove_leftovers, write_bytes
-from resperturb.sealed import read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
+from resperturb.files import digest_of, held, read_json, write_bytes
+from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
 
 _logger = logging.getLogger(__name__)
 
@@ -129,19 +129,28 @@ class Store:
 
     def __init__(self, folder: Path | None, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
-        self._memory: dict[tuple[int, str], Answers] = {}
+        self._memory: dict[tuple[int, str], tuple[Mapping[str, str], Answers]] = {}
 
     def keep(self, number: int, answers: Answers, bound: Mapping[str, str], stage: str = "") -> None:
         """Keep the answers of a model, or of a checkpoint of it."""
         if self.folder is None:
-            self._memory[number, stage] = answers
+            self._memory[number, stage] = bound, answers
         else:
             keep_answers(answers_path(self.folder, number, stage), answers, bound)
+
+    def seed(self, number: int) -> str:
+        """Return the seed that the kept answers of a model are bound to; empty where nothing says it."""
+        if self.folder is None:
+            return self._memory[number, ""][0]["seed"] if (number, "") in self._memory else ""
+        with suppress(ResperturbError):
+            return (read_binding(answers_path(self.folder, number)).digests or {}).get("seed", "")
+        return ""
 
     def answers(self, number: int, rows: int, bound: Mapping[str, str], stage: str = "") -> Answers | None:
         """Read the answers of a model back; None if there are none, or if they cannot be believed."""
         if self.folder is None:
-            return self._memory.get((number, stage))
+            kept, answers = self._memory.get((number, stage), ({}, None))
+            return answers if kept == bound else None
         path = answers_path(self.folder, number, stage)
         try:
             return read_answers(path, rows, bound) if path.exists() else None
@@ -201,15 +210,11 @@ def opened_store(folder: Path | None, plan: Plan) -> Iterator[Store]:
         BusyError: Another process is at work in it.
     """
     if folder is None:
-        with nullcontext():
-            yield Store(None, plan)
+        yield Store(None, plan)
         return
     _check_free(folder, plan)
     with held(folder):
         _check_free(folder, plan)
-        for part in (MODELS, SCORES):
-            if (folder / part).is_dir():
-                remove_leftovers(folder / part)
         if (present := _present(folder)) != plan:
             if present is not None:
                 _forget_answers(folder)
