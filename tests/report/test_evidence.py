@@ -59,13 +59,12 @@ def test_precision_is_at_the_declared_prior(leaking: ReportedModel) -> None:
     said = FIELDS["low_false_alarms"]
     point = leaking.tpr
     assert point is not None
-    from resperturb.report.decision import decision_of
     from resperturb.report.evidence import Facts
+    from resperturb.report.gate import decide
 
-    policy = default_policy()
-    decision = decision_of(leaking, policy)
-    without = said(Facts(leaking, policy, decision, Declared()))
-    rare = said(Facts(leaking, policy, decision, Declared(prior=0.001)))
+    decision = decide(leaking, default_policy())
+    without = said(Facts(decision, Declared()))
+    rare = said(Facts(decision, Declared(prior=0.001)))
     assert without is not None
     assert rare is not None
     assert "members, if" not in without

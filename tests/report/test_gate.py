@@ -1,6 +1,7 @@
 """The gate fails what was shown to exceed the policy, passes what was shown not to, and says when neither is so."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,8 +16,7 @@ from resperturb.auditing import audit_predictions
 from resperturb.bounds import AuditResult
 from resperturb.cli import app
 from resperturb.errors import UsageError
-from resperturb.privacy import nothing_proven
-from resperturb.report.decision import decision_of
+from resperturb.privacy import Guarantee, nothing_proven
 from resperturb.report.gate import Decision, decide
 from resperturb.report.policy import Limits, Policy, RequiredEvidence, default_policy, default_text, read_policy
 from tests.report.conftest import audited, named
@@ -32,8 +32,9 @@ def policy(
     )
 
 
-def gated(audit: AuditResult | None, wanted: Policy) -> Decision:
-    return decide(audit, NOTHING, wanted)
+def gated(audit: AuditResult, wanted: Policy, guarantee: Guarantee = NOTHING) -> Decision:
+    model = named("mine", audit)
+    return decide(replace(model, subject=replace(model.subject, guarantee=lambda delta: guarantee)), wanted)
 
 
 @pytest.mark.parametrize("groups", [None, 100])
@@ -51,20 +52,19 @@ def test_of_models_that_show_nothing_at_most_the_stated_rate_fails(groups: int |
 
 def test_a_leak_fails_with_the_sentence_that_says_why() -> None:
     decision = gated(audited(0, leak=2.0), policy(auc=0.6))
-    assert decision.exit_code == 1
+    assert decision.state.exit_code == 1
     [reason] = decision.reasons
-    assert "above the limit of 0.6" in reason
-    assert "AUC: 0.9" in reason
+    assert reason.startswith("AUC (limit 0.6): 0.9")
+    assert "is above the limit" in reason
 
 
 def test_a_model_that_shows_little_is_passed_and_never_called_private() -> None:
     decision = gated(audited(0, rows=2000), policy(auc=0.6))
-    assert decision.exit_code == 0
-    assert "with no shadow models on 2000 records" in decision.tried
-    shown = decision_of(named("mine", audited(0, rows=2000)), policy(auc=0.6))
-    assert shown.status == "WITHIN POLICY, AS TESTED"
-    assert "private" not in shown.meaning
-    assert "A stronger attack may still find more" in shown.meaning
+    assert decision.state.exit_code == 0
+    assert decision.evidence == "2000 records · 3 fixed attacks: ✓ reaches the policy's minimum"
+    assert decision.status == "WITHIN POLICY, AS TESTED"
+    assert "private" not in decision.meaning
+    assert "A stronger attack may still find more" in decision.meaning
 
 
 def test_the_interval_that_is_shown_is_the_one_that_decides() -> None:
@@ -87,17 +87,18 @@ def test_the_interval_that_is_shown_is_the_one_that_decides() -> None:
 def test_a_group_has_limits_of_its_own_and_comes_first() -> None:
     checks = gated(audited(1, leak=1.0, rows=800, groups=200), policy(auc=0.6)).checks
     assert [check.demand for check in checks] == ["AUC per group", "AUC"]
-    assert [check.title for check in checks] == ["Finding a typical group", "Finding a typical record"]
+    assert [check.title for check in checks] == ["Finding a typical group (AUC)", "Finding a typical record (AUC)"]
 
 
 def test_too_few_candidates_are_no_pass() -> None:
     few = audited(0, rows=40)
     decision = gated(few, policy(auc=0.6))
-    assert decision.exit_code == 2
-    assert "does not tell whether it is above" in decision.reasons[0]
-    assert gated(few, policy(tpr_at_0_1_percent_fpr=0.5)).exit_code == 2
-    lenient = policy(auc=0.8, pass_by="estimate")
-    assert gated(few, lenient).exit_code == 0
+    assert decision.state.exit_code == 2
+    assert "includes the limit" in decision.reasons[0]
+    assert gated(few, policy(tpr_at_0_1_percent_fpr=0.5)).state.exit_code == 2
+    lenient = gated(few, policy(auc=0.65, pass_by="estimate"))
+    assert lenient.state.exit_code == 0
+    assert re.search(r"is within the limit; the interval, .*, is not", lenient.reasons[0])
 
 
 @pytest.mark.parametrize(
@@ -112,12 +113,12 @@ def test_too_few_candidates_are_no_pass() -> None:
 )
 def test_what_was_not_tried_cannot_be_passed(wanted: Policy, said: str) -> None:
     decision = gated(audited(0), wanted)
-    assert decision.exit_code == 2
+    assert decision.state.exit_code == 2
     assert said in decision.reasons[0]
 
 
 def test_a_leak_counts_however_little_was_tried() -> None:
-    assert gated(audited(0, leak=3.0), policy(auc=0.6, evidence=RequiredEvidence(shadows=16))).exit_code == 1
+    assert gated(audited(0, leak=3.0), policy(auc=0.6, evidence=RequiredEvidence(shadows=16))).state.exit_code == 1
 
 
 def test_canaries_have_a_limit_of_their_own() -> None:
@@ -127,26 +128,26 @@ def test_canaries_have_a_limit_of_their_own() -> None:
     right = np.where((kinds == "mislabelled") & members, 0.99, rng.uniform(0.3, 0.9, 400))
     answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
     audit = audit_predictions(answers, members, labels, kinds=kinds)
-    assert gated(audit, policy(canary_auc=0.8)).exit_code == 1
-    assert gated(audit, policy(auc=0.65)).exit_code == 0
+    assert gated(audit, policy(canary_auc=0.8)).state.exit_code == 1
+    assert gated(audit, policy(auc=0.65)).state.exit_code == 0
 
 
 def test_nothing_proven_does_not_meet_a_limit_on_what_is_proven() -> None:
     wanted = policy(epsilon_proven=3.0)
     nothing = gated(audited(0), wanted)
-    assert nothing.exit_code == 1
+    assert nothing.state.exit_code == 1
     assert "infinite" not in nothing.reasons[0]
     proven = replace(NOTHING, epsilon=2.0, setting="")
-    assert decide(audited(0), proven, wanted).exit_code == 0
-    assert decide(audited(0), replace(proven, delta=1e-2), wanted).exit_code == 2
+    assert gated(audited(0), wanted, proven).state.exit_code == 0
+    assert gated(audited(0), wanted, replace(proven, delta=1e-2)).state.exit_code == 2
     refuted = audited(0, leak=6.0, guarantee=replace(proven, epsilon=0.01))
     assert refuted.verdict == "refuted"
-    assert decide(refuted, refuted.guarantee, wanted).exit_code == 1
+    assert gated(refuted, wanted, refuted.guarantee).state.exit_code == 1
 
 
 def test_epsilon_shown_above_the_limit_fails() -> None:
-    assert gated(audited(0, leak=6.0), policy(epsilon_shown=0.5)).exit_code == 1
-    assert gated(audited(0), policy(epsilon_shown=0.5)).exit_code == 0
+    assert gated(audited(0, leak=6.0), policy(epsilon_shown=0.5)).state.exit_code == 1
+    assert gated(audited(0), policy(epsilon_shown=0.5)).state.exit_code == 0
 
 
 def test_the_default_policy_is_the_one_that_is_written_with_comments(tmp_path: Path) -> None:

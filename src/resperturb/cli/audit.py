@@ -155,7 +155,7 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     """Print an audit in about 15 lines: the verdict, who is found, the two bounds, caveats; tables if asked."""
     from rich.text import Text
 
-    from resperturb.report.gate import tried
+    from resperturb.report.wording import tried
 
     strongest = found.strongest
     low, high = strongest.auc_interval

@@ -33,12 +33,12 @@ def card(
     from resperturb.files import write_bytes
     from resperturb.report.card import model_card
     from resperturb.report.collect import open_models
-    from resperturb.report.decision import decision_of
+    from resperturb.report.gate import decide
     from resperturb.report.policy import default_policy, read_policy
 
     [model] = open_models([folder])
     wanted = default_policy() if policy is None else read_policy(policy)
-    decided = decision_of(model, wanted)
+    decided = decide(model, wanted)
     write_bytes(out, model_card(model, wanted, for_reviewers).encode())
-    payload = {"card": str(out), "outcome": decided.decision.outcome}
+    payload = {"card": str(out), "outcome": decided.outcome}
     emit(payload, as_json, lambda console: console.print(f"Wrote {out}. {decided.status}.", markup=False))

@@ -32,7 +32,7 @@ def demo(
 
     from resperturb.cli.progress import training_progress
     from resperturb.report.collect import model_of
-    from resperturb.report.decision import decision_of
+    from resperturb.report.gate import decide
     from resperturb.report.page import write_report
     from resperturb.report.policy import Limits, Policy
     from resperturb.training.audited import audit_run
@@ -52,11 +52,11 @@ def demo(
     # It asks for no shadow models, so that a first look ends with a decision.
     policy = Policy(limits=Limits(auc=0.6), name="demo")
     write_report(report, models, TITLE, policy=policy)
-    decisions = [decision_of(model, policy) for model in models]
+    decisions = [decide(model, policy) for model in models]
     payload = {
         "report": str(report),
         "models": [model.to_dict() for model in models],
-        "decisions": {one.name: one.state.word for one in decisions},
+        "decisions": {one.model.name: one.state.word for one in decisions},
     }
     emit(payload, as_json, lambda console: _show(console, report, models, decisions, policy))
 
@@ -72,7 +72,7 @@ def _show(console: Any, report: Path, models: Any, decisions: Any, policy: Any) 
     for one in decisions:
         colour, row = one.state.colour, one.deciding
         table.add_row(
-            one.name, f"[{colour}]{one.state.shape} {one.state.word}[/]", row.verdict if row else one.meaning
+            one.model.name, f"[{colour}]{one.state.shape} {one.state.word}[/]", row.verdict if row else one.meaning
         )
     console.print(table)
     console.print(f"\nOpen {report} in a browser for the decision and the charts.")

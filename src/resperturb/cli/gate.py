@@ -1,5 +1,6 @@
 """``resperturb gate``: may this model pass, by a policy of one's own? For build servers."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb.report.decision import ModelDecision
+    from resperturb.report.gate import Decision
 
 HELP = """
 Hold the audit of a run, or of your own training, against a policy. The exit code is 0 if the policy is met as far as
@@ -37,7 +38,7 @@ def gate(
     """Decide, print and exit with the decision."""
     from resperturb.errors import ResperturbError, UsageError
     from resperturb.report.collect import open_models
-    from resperturb.report.decision import NOT_TESTED, decision_of
+    from resperturb.report.gate import decide
     from resperturb.report.policy import default_policy, read_policy
 
     if init:
@@ -48,49 +49,33 @@ def gate(
     wanted = default_policy() if policy is None else read_policy(policy)
     try:
         [model] = open_models([folder])
-        shown = decision_of(model, wanted)
+        decision = decide(model, wanted)
     except ResperturbError as error:  # what cannot be read cannot be known: 2, for 1 says that the policy failed
         raise UsageError(str(error)) from error
-    decision = shown.decision
-    payload = {
-        "model": model.name,
-        "policy": {**wanted.model_dump(), "sha256": wanted.digest},
-        "outcome": decision.outcome,
-        "status": shown.state.word,
-        "words": shown.meaning,
-        "attacked": shown.attacked,
-        "reasons": decision.reasons,
-        "tried": decision.tried,
-        "evidence": decision.evidence,
-        "not_tested": NOT_TESTED,
-        "next_steps": shown.next_steps,
-        "false_failure_rate": decision.false_failure_rate,
-        "checks": decision.checks,
-    }
-    emit(payload, as_json, lambda console: _show(console, shown, wanted.id))
-    raise typer.Exit(decision.exit_code)
+    payload = {**decision.to_dict(), "resperturb": version("resperturb")}
+    emit(payload, as_json, lambda console: _show(console, decision))
+    raise typer.Exit(decision.state.exit_code)
 
 
-def _show(console: Any, shown: "ModelDecision", policy: str) -> None:
+def _show(console: Any, decision: "Decision") -> None:
     from rich.table import Table
 
     from resperturb.cli.output import escaped
 
-    state = shown.state
-    console.print(f"[{state.colour}]{state.shape} {shown.status}[/]  {escaped(shown.meaning)}")
+    state = decision.state
+    console.print(f"[{state.colour}]{state.shape} {decision.status}[/]  {escaped(decision.meaning)}")
     console.print()
     table = Table.grid(padding=(0, 2, 0, 0))
-    for row in shown.rows:
-        table.add_row(escaped(row.title), escaped(f"{row.found} / {row.limit}"))
+    for row in decision.rows:
+        table.add_row(escaped(row.title), escaped(f"{row.found} / {row.limit_words}"))
         table.add_row(f"  {escaped(row.drawn())}", f"[{row.state.colour}]{row.state.shape} {escaped(row.verdict)}[/]")
     console.print(table)
     console.print()
-    enough = "reaches the policy's minimum" if shown.enough else "below the policy's minimum"
     facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_row("Attacked", escaped(shown.attacked))
-    facts.add_row("Evidence", escaped(f"{shown.evidence}: {enough}"))
-    facts.add_row("Next step", escaped("; ".join(shown.next_steps)))
-    facts.add_row("Policy", escaped(policy))
+    facts.add_row("Attacked", escaped(decision.attacked))
+    facts.add_row("Evidence", escaped(decision.evidence))
+    facts.add_row("Next step", escaped("; ".join(decision.next_steps)))
+    facts.add_row("Policy", escaped(decision.policy.id))
     console.print(facts)
 
 

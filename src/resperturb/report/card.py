@@ -5,7 +5,7 @@ from typing import Any
 
 from resperturb.bounds.audit_result import AuditResult
 from resperturb.report.collect import Finding, ReportedModel, kinds_of
-from resperturb.report.decision import NOT_TESTED, RESIDUAL, ModelDecision, decision_of
+from resperturb.report.gate import NOT_TESTED, RESIDUAL, Decision, decide
 from resperturb.report.policy import Policy
 from resperturb.report.wording import plainly, whom
 
@@ -25,11 +25,11 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
     """
     import yaml
 
-    decision, subject, guarantee = decision_of(model, policy), model.subject, model.guarantee
+    decision, subject, guarantee = decide(model, policy), model.subject, model.guarantee
     reviewers = [fact for fact in subject.facts if fact.reviewers_only and for_reviewers]
     lines = [
         "---",
-        yaml.safe_dump(_metadata(model, decision, policy), sort_keys=False, allow_unicode=True).strip(),
+        yaml.safe_dump(_metadata(decision), sort_keys=False, allow_unicode=True).strip(),
         "---",
         "",
         f"# {_text(model.name)}",
@@ -38,7 +38,7 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
         "",
         "## Privacy",
         "",
-        *_decided(decision, policy, _text(plainly(model))),
+        *_decided(decision),
         "",
         "### What was tried",
         "",
@@ -70,8 +70,9 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
     return "\n".join(lines) + "\n"
 
 
-def _metadata(model: ReportedModel, decision: ModelDecision, policy: Policy) -> dict[str, Any]:
+def _metadata(decision: Decision) -> dict[str, Any]:
     """What the Hub indexes: tags, the results that were measured here, and the decision for machines."""
+    model, policy = decision.model, decision.policy
     task = "image-classification" if model.subject.network else "other"
     metrics = [{"type": "accuracy", "name": "test accuracy", "value": round(model.subject.test_accuracy, 4)}]
     if model.strongest is not None:
@@ -93,21 +94,24 @@ def _metadata(model: ReportedModel, decision: ModelDecision, policy: Policy) -> 
     }
 
 
-def _decided(decision: ModelDecision, policy: Policy, plain: str) -> list[str]:
+def _decided(decision: Decision) -> list[str]:
     """The decision as a table: what was measured, the interval that decides, the limit."""
-    table = ["| measured | found | limit | |", "|---|---|---|---|"]
-    for row in decision.rows:
-        table.append(f"| {row.title} | {row.found} | {row.limit} | {row.state.shape} {row.verdict} |")
-    enough = "reaches the policy's minimum" if decision.enough else "below the policy's minimum"
+    rows = [
+        f"| {row.title} | {row.found} | {row.limit_words} | {row.state.shape} {_text(row.verdict)} |"
+        for row in decision.rows
+    ]
+    plain = _text(plainly(decision.model))
     return [
         f"**{decision.state.shape} {decision.status}.** {decision.meaning} {plain}".rstrip(),
         "",
-        *table,
+        "| measured | found | limit | |",
+        "|---|---|---|---|",
+        *rows,
         "",
-        f"Attacked: {decision.attacked}. Evidence: {decision.evidence}; {enough}. "
+        f"Attacked: {decision.attacked}. Evidence: {decision.evidence}. "
         f"Next: {'; '.join(map(_text, decision.next_steps))}",
         "",
-        f"Policy: {_text(policy.id)}.",
+        f"Policy: {_text(decision.policy.id)}.",
     ]
 
 

@@ -17,8 +17,7 @@ from resperturb.errors import UsageError
 from resperturb.files import parse_yaml, read_yaml
 from resperturb.privacy.guarantee import percent
 from resperturb.report.collect import ReportedModel
-from resperturb.report.decision import ModelDecision, decision_of
-from resperturb.report.gate import tried
+from resperturb.report.gate import Decision, decide
 from resperturb.report.policy import Policy
 from resperturb.report.wording import attacked, refutation, whom
 
@@ -48,10 +47,13 @@ class Declared(BaseModel):
 class Facts:
     """What answers are taken from."""
 
-    model: ReportedModel
-    policy: Policy
-    decision: ModelDecision
+    decision: Decision
     declared: Declared
+
+    @property
+    def model(self) -> ReportedModel:
+        """The model."""
+        return self.decision.model
 
     @property
     def audit(self) -> AuditResult | None:
@@ -60,6 +62,11 @@ class Facts:
 
 
 Answer = Callable[[Facts], str | None]
+
+
+def _policy(facts: Facts) -> str:
+    policy = facts.decision.policy
+    return f"{policy.name}, SHA-256 {policy.digest}: {policy.words}."
 
 
 def _membership(facts: Facts) -> str | None:
@@ -152,9 +159,9 @@ def _never(facts: Facts) -> None:
 
 # Each field answers a clause, or gives None where nothing was measured or stated.
 FIELDS: dict[str, Answer] = {
-    "policy": lambda facts: f"{facts.policy.name}, SHA-256 {facts.policy.digest}: {facts.policy.words}.",
+    "policy": _policy,
     "decision": lambda facts: None if facts.audit is None else f"{facts.decision.status}. {facts.decision.meaning}",
-    "tried": lambda facts: None if facts.audit is None else f"{tried(facts.audit)}; {facts.decision.evidence}.",
+    "tried": lambda facts: None if facts.audit is None else f"{facts.decision.evidence}.",
     "membership": _membership,
     "low_false_alarms": _low_false_alarms,
     "most_exposed": _most_exposed,
@@ -250,7 +257,7 @@ def entries(text: Text, model: ReportedModel, policy: Policy, declared: Declared
         policy: The policy to decide by.
         declared: What the owner states.
     """
-    facts = Facts(model, policy, decision_of(model, policy), declared)
+    facts = Facts(decide(model, policy), declared)
     found = []
     for clause in text.clauses:
         values = {name: FIELDS[name](facts) for name in clause.fields}

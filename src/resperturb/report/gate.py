@@ -1,59 +1,150 @@
-"""Is a policy met? Yes, no, or it cannot be known: too little evidence is not a pass."""
+"""Is a policy met? Yes, no, or it cannot be known: too little evidence is not a pass.
+
+The page, the card, the gate and the evidence pack show the same :class:`Decision`.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
 from resperturb.bounds.audit_result import GROUP, RECORD, AuditResult
 from resperturb.bounds.intervals import Interval
 from resperturb.bounds.metrics import can_be_seen
-from resperturb.privacy import Guarantee
-from resperturb.privacy.guarantee import number
+from resperturb.files import plain
+from resperturb.privacy.guarantee import Guarantee, number
+from resperturb.progress import duration
 from resperturb.report.policy import EVIDENCE, Policy
-from resperturb.report.wording import counted, group_name, several, unit_of
+from resperturb.report.wording import attacked, counted, several, unit_of
 
-Outcome = Literal["met", "failed", "unknown"]
+if TYPE_CHECKING:
+    from resperturb.report.collect import ReportedModel
 
-EXIT_CODES: dict[Outcome, int] = {"met": 0, "failed": 1, "unknown": 2}
+# Attacks with another aim than membership: no audit makes them.
+NOT_TESTED = ("attribute inference", "model inversion", "reconstruction of training records")
+RESIDUAL = (
+    "stronger attacks, or more shadow models",
+    *NOT_TESTED,
+    "several releases of one model",
+    "the most exposed person",
+)
+
+Outcome = Literal["failed", "unknown", "met"]
+
+
+@dataclass(frozen=True)
+class State:
+    """An outcome in a word, a shape and a colour of the terminal: none depends on the others to be understood."""
+
+    word: str
+    shape: str
+    colour: str
+    release: str
+    exit_code: int
+
+
+# The worst first.
+STATES: dict[Outcome, State] = {
+    "failed": State("ABOVE POLICY", "✗", "bold red", ": do not release", 1),
+    "unknown": State("UNDECIDED", "◆", "bold yellow", ": do not release yet", 2),
+    "met": State("WITHIN POLICY, AS TESTED", "✓", "bold blue", "", 0),
+}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One demand of a policy: the outcome, and a sentence that says why.
+    """One demand of a policy and what came of it.
 
     Attributes:
-        demand: The demand: ``AUC``.
+        demand: The demand in technical terms: ``AUC per patient``.
         outcome: What came of it.
-        sentence: Why.
+        verdict: Why, in a few words: ``0.62 to 0.71 is above the limit``.
+        title: The demand in plain words; empty for a demand for evidence.
+        found: The measured value in words.
+        limit: The largest value that is permitted, or the least number that is required.
         value: The measured value; None where nothing was measured.
         interval: The interval that decides: ``failed`` if it lies above the limit, ``met`` if it lies within.
-        limit: The largest value that is permitted, or the least number that is required.
-        title: The demand without a technical term: ``Finding a typical record``.
+        attack: The attack that found the value.
+        rate: Whether the values are rates, shown in percent.
     """
 
     demand: str
     outcome: Outcome
-    sentence: str
+    verdict: str
+    title: str = ""
+    found: str = "not measured"
+    limit: float = 0.0
     value: float | None = None
     interval: Interval | None = None
-    limit: float | None = None
-    title: str = ""
+    attack: str = ""
+    rate: bool = False
+
+    @property
+    def state(self) -> State:
+        """The outcome in a word, a shape and a colour."""
+        return STATES[self.outcome]
+
+    @property
+    def limit_words(self) -> str:
+        """The limit as it is shown."""
+        return f"{100 * self.limit:g}%" if self.rate else f"{self.limit:g}"
+
+    @property
+    def sentence(self) -> str:
+        """What came of the demand, for a list of reasons."""
+        by = f", by {self.attack}" if self.attack else ""
+        return f"{self.demand} (limit {self.limit_words}): {self.found}{by}; {self.verdict}."
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the scale on which value, interval and limit are drawn."""
+        if not self.rate or self.interval is None:
+            return 0.5, 1.0
+        return 0.0, next(end for end in (0.05, 0.2, 0.5, 1.0) if max(self.interval.high, self.limit) <= end)
+
+    def place(self, value: float) -> float:
+        """Place a value on the scale: 0 is its left end, 1 its right."""
+        left, right = self.ends
+        return min(1.0, max(0.0, (value - left) / (right - left)))
+
+    def drawn(self, width: int = 22) -> str:
+        """Draw interval, value and limit as a line of text; empty where nothing was measured.
+
+        >>> Check("AUC", "unknown", "", limit=0.65, value=0.7, interval=Interval(0.6, 0.8)).drawn(20)
+        '0.5 ├───[==|●====]───────┤ 1'
+        """
+        if self.interval is None or self.value is None:
+            return ""
+        cells = ["─"] * width
+        low, value, high, limit = (
+            min(width - 1, int(self.place(at) * width))
+            for at in (self.interval.low, self.value, self.interval.high, self.limit)
+        )
+        cells[low : high + 1] = "=" * (high - low + 1)
+        for place, mark in ((low, "["), (high, "]"), (limit, "|"), (value, "●")):
+            cells[place] = mark
+        left, right = self.ends
+        return f"{left:g} ├{''.join(cells)}┤ {right:g}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decision:
-    """Whether a policy is met, demand by demand.
+    """What a policy says of a model, demand by demand, ready to be shown.
 
-    ``tried`` says what the audit did, ``false_failure_rate`` how many of the models that show nothing would fail, and
-    ``evidence`` how many of each kind of evidence there were.
+    Attributes:
+        model: The model.
+        policy: The policy.
+        checks: The demands.
+        counts: How much evidence there is of each kind that a policy can ask for.
+        false_failure_rate: The share of the models that show nothing that would fail.
     """
 
+    model: "ReportedModel"
+    policy: Policy
     checks: tuple[Check, ...]
-    tried: str
+    counts: dict[str, int]
     false_failure_rate: float
-    evidence: dict[str, int] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:
@@ -62,19 +153,148 @@ class Decision:
         return "failed" if "failed" in found else "unknown" if "unknown" in found else "met"
 
     @property
-    def exit_code(self) -> int:
-        """0 if the policy is met, 1 if it is not, 2 if that cannot be known."""
-        return EXIT_CODES[self.outcome]
+    def state(self) -> State:
+        """The outcome in a word, a shape and a colour."""
+        return STATES[self.outcome]
+
+    @property
+    def status(self) -> str:
+        """The outcome and what it means for a release."""
+        return self.state.word + self.state.release
+
+    @property
+    def meaning(self) -> str:
+        """The outcome in a sentence."""
+        if self.outcome == "failed":
+            return "A limit of the policy is exceeded: do not release the weights, nor an interface to them."
+        if self.model.audit is None and self.outcome == "unknown":
+            return "It was not audited."
+        leak = "A leak was found" if self.model.leaks else "No leak was seen"
+        if self.outcome == "unknown":
+            return f"{leak}. Whether the policy is exceeded needs a larger audit."
+        return f"{leak}, and nothing above the policy. A stronger attack may still find more."
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The sentences that decided: of what failed, or else of what cannot be known, or else of all."""
         return tuple(check.sentence for check in self.checks if check.outcome == self.outcome)
 
+    @property
+    def rows(self) -> list[Check]:
+        """What was measured, one row per limit of the policy."""
+        return [check for check in self.checks if check.title]
+
+    @property
+    def deciding(self) -> Check | None:
+        """The first row that has the outcome of the decision, or else the first row."""
+        return next((row for row in self.rows if row.outcome == self.outcome), next(iter(self.rows), None))
+
+    @property
+    def attacked(self) -> str:
+        """What was attacked: this model, or models of its recipe."""
+        return attacked(self.model.audit)
+
+    @property
+    def evidence(self) -> str:
+        """What the audit tried, against what the policy asks for."""
+        if self.model.audit is None:
+            return "none"
+        parts = []
+        for name, has in self.counts.items():
+            wanted, what = getattr(self.policy.evidence, name), EVIDENCE[name]
+            if has or wanted:
+                parts.append(f"{has} of {wanted} {several(what)}" if has < wanted else counted(has, what))
+                if name == "records" and self.model.audit.groups:
+                    parts[-1] += f" of {counted(self.model.audit.groups, self.model.unit)}"
+        enough = "✗ below" if any(check.demand in EVIDENCE.values() for check in self.checks) else "✓ reaches"
+        return f"{' · '.join(parts)}: {enough} the policy's minimum"
+
+    @property
+    def next_steps(self) -> tuple[str, ...]:
+        """What to do next: the command that brings the evidence that is lacking, and its time where that is known."""
+        if self.outcome == "met":
+            return ("A person who knows the data decides.",)
+        if self.outcome == "failed":
+            return ("Reduce the leak (fewer epochs, weight decay, more noise, DP-SGD), then audit again.",)
+        missing = {check.demand: int(check.limit) for check in self.checks if check.demand in EVIDENCE.values()}
+        has = self.counts.get("shadows", 0)
+        wanted = max(self.policy.evidence.shadows, has if missing else 2 * has)
+        steps = []
+        if wanted > has or self.model.audit is None:
+            seconds = self.model.subject.seconds
+            time = "" if seconds is None else f" (about {duration(seconds * (wanted - has))} of training)"
+            steps.append(self.model.subject.audit_command.replace("{shadows}", str(wanted)) + time)
+        steps += [
+            f"audit at least {counted(count, what)}" for what, count in missing.items() if what != EVIDENCE["shadows"]
+        ]
+        return tuple(steps) or ("audit it with more records: intervals become narrower",)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the decision as plain data."""
+        return {
+            "model": self.model.name,
+            "policy": {**self.policy.model_dump(), "sha256": self.policy.digest},
+            "outcome": self.outcome,
+            "status": self.state.word,
+            "words": self.meaning,
+            "attacked": self.attacked,
+            "reasons": self.reasons,
+            "tried": self.evidence,
+            "evidence": self.counts,
+            "not_tested": NOT_TESTED,
+            "next_steps": self.next_steps,
+            "false_failure_rate": self.false_failure_rate,
+            "checks": [{**plain(check), "sentence": check.sentence} for check in self.checks],
+        }
+
+
+def decide(model: "ReportedModel", policy: Policy) -> Decision:
+    """Hold a model's audit and guarantee against a policy.
+
+    Only fixed attacks count. A limit on a measured value *failed* if chance is ruled out at the policy's error rate,
+    divided by the number of everything that was looked at, and the lower confidence limit at that level lies above
+    it. It is *met* if the upper confidence limit (or the estimate, as the policy says) of every attack lies within
+    it. Everything else cannot be known.
+
+    Args:
+        model: The model.
+        policy: What is permitted.
+    """
+    audit = model.audit
+    if audit is None:
+        missing = Check("audit", "unknown", "run “resperturb audit” first", found="it was not audited")
+        return Decision(model, policy, (missing, *_proven(None, model.guarantee, policy)), {}, 0.0)
+    measured = list(_wanted(audit, policy))
+    looked_at = sum(len(one.found) for one in measured)
+    records = audit.candidates.get(RECORD, 0)
+    counts = {
+        "shadows": audit.shadows.count,
+        "records": records,
+        "canaries": sum(audit.candidates.values()) - records,
+        "fixed_attacks": len(audit.fixed),
+    }
+    checks = [
+        *_lacking(counts, policy),
+        *(one.check(policy.error_rate / max(looked_at, 1), audit.confidence, policy) for one in measured),
+        *_shown(audit, model.guarantee, policy),
+        *_proven(audit, model.guarantee, policy),
+    ]
+    by_bound = policy.limits.epsilon_shown is not None or policy.limits.epsilon_proven is not None
+    rate = (policy.error_rate if looked_at else 0.0) + (1 - audit.confidence if by_bound else 0.0)
+    return Decision(model, policy, tuple(checks), counts, rate)
+
+
+def _lacking(counts: dict[str, int], policy: Policy) -> Iterator[Check]:
+    for name, has in counts.items():
+        wanted = getattr(policy.evidence, name)
+        if has < wanted:
+            verdict = f"the policy asks for {counted(wanted, EVIDENCE[name])}, and the audit has {has or 'none'}"
+            yield Check(EVIDENCE[name], "unknown", verdict, found=str(has), limit=wanted, value=has)
+
 
 @dataclass(frozen=True)
 class _Metric:
-    """What one attack found among one kind of candidate: its AUC, or its true positive rate at ``fpr``."""
+    """An attack on one kind of candidate: its AUC, or its true positive rate at ``fpr``."""
 
     attack: str
     kind: str
@@ -103,77 +323,6 @@ class _Metric:
         return self._found.estimate.interval(confidence).high
 
 
-def decide(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Decision:
-    """Hold an audit and a guarantee against a policy.
-
-    Only fixed attacks count. A limit on a measured value *failed* if chance is ruled out at the policy's error rate,
-    divided by the number of everything that was looked at, and the lower confidence limit at that level lies above
-    it. It is *met* if the upper confidence limit (or the estimate, as the policy says) of every attack lies within
-    it. Everything else cannot be known.
-
-    Args:
-        audit: What was found; None for a model that was not audited.
-        guarantee: What is proven.
-        policy: What is permitted.
-
-    Returns:
-        The decision.
-
-    >>> from resperturb.privacy import nothing_proven
-    >>> from resperturb.report.policy import default_policy
-    >>> decide(None, nothing_proven("It was trained without noise."), default_policy()).outcome
-    'unknown'
-    """
-    limits = policy.limits
-    if audit is None:
-        missing = Check("audit", "unknown", "It was not audited: run “resperturb audit” first.")
-        return Decision((missing, *_proven(None, guarantee, policy)), "nothing", 0.0)
-    measured = list(_wanted(audit, policy))
-    looked_at = sum(len(one.found) for one in measured)
-    level = policy.error_rate / max(looked_at, 1)
-    evidence = _evidence(audit)
-    checks = [
-        *_lacking(evidence, policy),
-        *(_measured(one, level, audit.confidence, policy) for one in measured),
-        *_shown(audit, policy),
-        *_proven(audit, guarantee, policy),
-    ]
-    by_bound = limits.epsilon_shown is not None or limits.epsilon_proven is not None
-    rate = (policy.error_rate if looked_at else 0.0) + (1 - audit.confidence if by_bound else 0.0)
-    return Decision(tuple(checks), tried(audit), rate, evidence)
-
-
-def tried(audit: AuditResult) -> str:
-    """Say what an audit did, in a few words."""
-    records = audit.candidates.get(RECORD, 0)
-    canaries = sum(audit.candidates.values()) - records
-    about = [counted(records, "record")] if records else []
-    about += [counted(canaries, "canary")] if canaries else []
-    shadows = counted(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
-    of = f" of {counted(audit.groups, group_name(audit))}" if audit.groups else ""
-    return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
-
-
-def _evidence(audit: AuditResult) -> dict[str, int]:
-    records = audit.candidates.get(RECORD, 0)
-    return {
-        "shadows": audit.shadows.count,
-        "records": records,
-        "canaries": sum(audit.candidates.values()) - records,
-        "fixed_attacks": len(audit.fixed),
-    }
-
-
-def _lacking(evidence: dict[str, int], policy: Policy) -> Iterator[Check]:
-    for name, has in evidence.items():
-        wanted = getattr(policy.evidence, name)
-        if has < wanted:
-            what = EVIDENCE[name]
-            asked = f"the policy asks for {counted(wanted, what)}"
-            said = f"Not enough evidence: {asked}, and the audit has {has or 'none'}."
-            yield Check(what, "unknown", said, float(has), None, float(wanted))
-
-
 @dataclass(frozen=True)
 class _Limited:
     """What a limit is about: everything that was found of it, or why nothing was."""
@@ -183,6 +332,33 @@ class _Limited:
     limit: float
     found: list[_Metric]
     missing: str
+    rate: bool = False
+
+    def check(self, level: float, confidence: float, policy: Policy) -> Check:
+        """Compare the limit with the interval of what the strongest attack would find among many candidates.
+
+        Its lower end is the largest lower limit at ``level``, its upper end the largest upper limit of any attack,
+        which needs no correction: a model passes only if every attack's does.
+        """
+        if not self.found:
+            missing = f"not known: {self.missing}"
+            return Check(self.demand, "unknown", missing, self.title, limit=self.limit, rate=self.rate)
+        strongest = max(self.found, key=lambda one: one.value)
+        value, low = strongest.value, max(one.low(level) for one in self.found)
+        high = max(value, *(one.high(confidence) for one in self.found))
+        most = value if policy.pass_by == "estimate" else high
+        outcome: Outcome = "failed" if low > self.limit else "met" if most <= self.limit else "unknown"
+        shown, ends = f"{value:.3f}", f"{low:.3f} to {high:.3f}"
+        if self.rate:
+            shown, ends = f"{100 * value:.1f}%", f"{100 * low:.1f} to {100 * high:.1f}%"
+        how = {"failed": "is above the limit", "unknown": "includes the limit", "met": "is within the limit"}
+        verdict = f"{ends} {how[outcome]}"
+        if outcome == "met" and high > self.limit:
+            verdict = f"{shown} is within the limit; the interval, {ends}, is not"
+        interval = Interval(low, high)
+        return Check(
+            self.demand, outcome, verdict, self.title, shown, self.limit, value, interval, strongest.attack, self.rate
+        )
 
 
 def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
@@ -198,21 +374,22 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
     for found, per, one in of:
         if limits.auc is not None:
             missing = "no attack was on records"
-            yield _Limited(f"AUC{per}", f"Finding a typical {one}", limits.auc, found, missing)
+            yield _Limited(f"AUC{per}", f"Finding a typical {one} (AUC)", limits.auc, found, missing)
         for fpr, limit in ((0.01, limits.tpr_at_1_percent_fpr), (0.001, limits.tpr_at_0_1_percent_fpr)):
             if limit is not None:
-                title = f"{several(one).capitalize()} found at {100 * fpr:g}% false alarms"
-                missing = "there were too few non-members for so low a rate, or scores tie"
-                yield _Limited(f"TPR at {100 * fpr:g}% FPR{per}", title, limit, _rates(found, fpr), missing)
+                title = f"{several(one).capitalize()} found at {100 * fpr:g}% false alarms (TPR)"
+                missing = "too few non-members for so low a rate, or scores tie"
+                yield _Limited(f"TPR at {100 * fpr:g}% FPR{per}", title, limit, _rates(found, fpr), missing, True)
     if limits.most_exposed_auc is not None:
         most, exposed = audit.exposed, []
         if most is not None and most.metrics is not None:
             exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics))
-        title = f"Finding the {most.count if exposed and most else ''} most exposed records".replace("  ", " ")
+        title = f"Finding the {f'{most.count} ' if exposed and most else ''}most exposed records (AUC)"
         missing = "only shadow models can identify them, and there were none"
         yield _Limited("AUC on the most exposed", title, limits.most_exposed_auc, exposed, missing)
     if limits.canary_auc is not None:
-        yield _Limited("AUC on canaries", "Finding canaries", limits.canary_auc, canaries, "there were no canaries")
+        missing = "there were no canaries"
+        yield _Limited("AUC on canaries", "Finding canaries (AUC)", limits.canary_auc, canaries, missing)
 
 
 def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
@@ -228,57 +405,34 @@ def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
     return found
 
 
-def _measured(limited: _Limited, level: float, confidence: float, policy: Policy) -> Check:
-    """Compare a limit with the interval of what the strongest attack would find among many candidates.
-
-    Its lower end is the largest lower limit at ``level``, its upper end the largest upper limit of any attack, which
-    needs no correction: a model passes only if every attack's does.
-    """
-    demand, limit, found = limited.demand, limited.limit, limited.found
-    if not found:
-        said = f"{demand}: not measured, for {limited.missing}."
-        return Check(demand, "unknown", said, limit=limit, title=limited.title)
-    strongest = max(found, key=lambda one: one.value)
-    value, low = strongest.value, max(one.low(level) for one in found)
-    interval = Interval(low, max(value, *(one.high(confidence) for one in found)))
-    most = value if policy.pass_by == "estimate" else interval.high
-    outcome: Outcome = "failed" if low > limit else "met" if most <= limit else "unknown"
-    which = {
-        "failed": f"above the limit of {limit:g}",
-        "met": f"within the limit of {limit:g}",
-        "unknown": f"which does not tell whether it is above the limit of {limit:g}",
-    }[outcome]
-    said = f"{demand}: {value:.3f} ({low:.3f} to {interval.high:.3f}) by {strongest.attack}, {which}."
-    return Check(demand, outcome, said, value, interval, limit, limited.title)
-
-
-def _shown(audit: AuditResult, policy: Policy) -> Iterator[Check]:
+def _shown(audit: AuditResult, guarantee: Guarantee, policy: Policy) -> Iterator[Check]:
     limit, lower = policy.limits.epsilon_shown, audit.epsilon_lower
     if limit is None:
         return
-    demand, title = "epsilon shown", "Epsilon shown by attacks"
+    proven = guarantee.claimed_epsilon
+    title = f"Epsilon shown by attacks (proven: {'none' if proven == math.inf else f'≤ {number(proven)}'})"
     if lower.unmet:
-        yield Check(demand, "unknown", f"Epsilon shown: {lower.words}", limit=limit, title=title)
+        yield Check("epsilon shown", "unknown", lower.words, title, limit=limit)
         return
-    outcome: Outcome = "failed" if lower.epsilon > limit else "met"
-    said = f"Epsilon shown: {lower.words}, {'above' if outcome == 'failed' else 'within'} the limit of {limit:g}."
-    yield Check(demand, outcome, said, lower.epsilon, None, limit, title)
+    found = f"≥ {number(lower.epsilon)}"
+    above = lower.epsilon > limit
+    verdict = "above the limit" if above else "not exceeded (cannot clear a model)"
+    yield Check("epsilon shown", "failed" if above else "met", verdict, title, found, limit, lower.epsilon)
 
 
 def _proven(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> Iterator[Check]:
     limit, delta = policy.limits.epsilon_proven, policy.limits.delta_proven
     if limit is None:
         return
-    epsilon = guarantee.claimed_epsilon
-    words, outcome = guarantee.words.rstrip("."), "failed"
+    epsilon, words = guarantee.claimed_epsilon, guarantee.words.rstrip(".")
+    outcome: Outcome = "failed"
     if audit is not None and audit.verdict == "refuted":
-        said = "refuted, for an attack showed more than was proven possible"
+        verdict = "refuted, for an attack showed more than was proven possible"
     elif epsilon > limit:
-        said = f"{words}; the policy asks for {number(limit)} or less"
+        verdict = f"{words}; the policy asks for {number(limit)} or less"
     elif guarantee.delta > delta:
-        said, outcome = f"{words}; the policy asks for a delta of {delta:g} or less", "unknown"
+        verdict, outcome = f"{words}; the policy asks for a delta of {delta:g} or less", "unknown"
     else:
-        said, outcome = f"{words}, within the limit of {number(limit)}, if its assumptions hold", "met"
-    value = epsilon if epsilon < math.inf else None
-    sentence, title = f"Epsilon proven: {said}.", "Epsilon proven"
-    yield Check("epsilon proven", cast(Outcome, outcome), sentence, value, None, limit, title)
+        verdict, outcome = f"{words}, within the limit if its assumptions hold", "met"
+    found, value = ("none", None) if epsilon == math.inf else (f"≤ {number(epsilon)}", epsilon)
+    yield Check("epsilon proven", outcome, verdict, "Epsilon proven", found, limit, value)

@@ -19,7 +19,7 @@ from resperturb.files import write_bytes
 from resperturb.report import charts, leak_charts, score_charts, wording
 from resperturb.report.bounds_chart import bounds
 from resperturb.report.collect import ReportedModel, kinds_of
-from resperturb.report.decision import RESIDUAL, decision_of, worst_first
+from resperturb.report.gate import RESIDUAL, STATES, decide
 from resperturb.report.policy import Policy, default_policy
 from resperturb.report.section import sections_of
 
@@ -105,7 +105,8 @@ def render(
     script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
     plotly = (files("resperturb.report") / "vendor" / "plotly-basic.min.js").read_text()
     wanted = policy or default_policy()
-    decisions = worst_first([decision_of(run, wanted) for run in runs])
+    worst = list(STATES).index
+    decisions = sorted((decide(run, wanted) for run in runs), key=lambda one: worst(one.outcome))
     return environment.get_template("report.html").render(
         title=title or (f"Membership privacy of {runs[0].name}" if len(runs) == 1 else TITLE),
         headline=wording.headline(runs),

@@ -119,6 +119,17 @@ def attacked(audit: AuditResult | None) -> str:
     )
 
 
+def tried(audit: AuditResult) -> str:
+    """Say what an audit did, in a few words."""
+    records = audit.candidates.get(RECORD, 0)
+    canaries = sum(audit.candidates.values()) - records
+    about = [counted(records, "record")] if records else []
+    about += [counted(canaries, "canary")] if canaries else []
+    shadows = counted(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
+    of = f" of {counted(audit.groups, group_name(audit))}" if audit.groups else ""
+    return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
+
+
 def refutation(run: "ReportedModel") -> str | None:
     """Say that an attack has shown more than was proven possible, if it has."""
     if not run.refuted or run.lower is None:
