@@ -100,7 +100,7 @@ def test_groups_come_first_everywhere(tmp_path: Path) -> None:
     model = named("mine", audit)
     assert model.strongest is not None
     assert model.strongest.kind.startswith("group")
-    assert plainly(model).startswith("Given one group that was in the training data and one that was not")
+    assert plainly([model]).startswith("Given one group that was in the training data and one that was not")
     first = first_page(render([model]))
     assert first.index("Finding a typical group (AUC)") < first.index("Finding a typical record (AUC)")
     assert model.to_dict()["attack"]["candidates"] == model.strongest.kind  # type: ignore[index]
@@ -128,6 +128,7 @@ def test_the_first_page_says_what_was_attacked(leaking: ReportedModel, quiet: Re
     both = first_page(render([recipe, quiet]))
     assert "attacked: models of this recipe" in both
     assert "attacked: this model" in both
+    assert re.search(r"one in \d+ of 100 cases for “leaking”, \d+ for “quiet” \(guessing: 50\)", both)
 
 
 def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
@@ -388,13 +389,13 @@ def test_the_first_page_of_one_model_is_the_decision(runs: list[ReportedModel]) 
     assert "Finding a typical record (AUC)" in first
     assert "is above the limit" in first
     assert "not exceeded (cannot clear a model)" in first
-    assert "Policy: mine (sha " in first
-    assert "Not covered: stronger attacks" in first
+    assert "Epsilon shown by attacks (proven: none)" in first
+    assert "Not covered stronger attacks" in first
     assert all(word in first for word in ("release to:", "do not release", "Name", "Date", "Reason"))
     default = first_page(render([runs[0]]))
     assert re.search(r"0 of 16 shadow models · \d+ of 500 records", default)
     assert "below the policy's minimum" in default
-    assert "default (sha " in default
+    assert "policy: default (sha " in text(render([runs[0]]))
     lenient = first_page(render([runs[0]], policy=Policy(limits=Limits(epsilon_shown=1000.0))))
     assert "WITHIN POLICY, AS TESTED" in lenient
 
@@ -472,7 +473,7 @@ def test_report_and_compare_from_the_command_line(audited_run: Run, tmp_path: Pa
     [line] = json.loads(written.stdout)["models"]
     assert line["guarantee"]["epsilon"] == "inf"
     assert line["attack"]["leaks"] is True
-    assert "<title>Membership privacy of plain</title>" in page.read_text()
+    assert "<title>plain: membership privacy audit</title>" in page.read_text()
     compared = CliRunner().invoke(app, ["compare", str(audited_run.path), str(tmp_path)])
     assert compared.exit_code == 0, compared.output
     assert f"{audited_run.result.test_accuracy:.3f}" in compared.output

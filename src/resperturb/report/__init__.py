@@ -28,5 +28,5 @@ def write_audit_report(audit: AuditResult, path: Path) -> Path:
         raise UsageError(
             "this audit was not kept in a folder, so its scores are not there to be drawn: give it out=."
         )
-    write_report(path, [model_of_audit(audit)], f"What {audit.model.name} leaks")
+    write_report(path, [model_of_audit(audit)])
     return path

@@ -100,7 +100,7 @@ def _decided(decision: Decision) -> list[str]:
         f"| {row.title} | {row.found} | {row.limit_words} | {row.state.shape} {_text(row.verdict)} |"
         for row in decision.rows
     ]
-    plain = _text(plainly(decision.model))
+    plain = _text(plainly([decision.model]))
     return [
         f"**{decision.state.shape} {decision.status}.** {decision.meaning} {plain}".rstrip(),
         "",

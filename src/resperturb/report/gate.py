@@ -215,7 +215,8 @@ class Decision:
         if self.outcome == "met":
             return ("A person who knows the data decides.",)
         if self.outcome == "failed":
-            return ("Reduce the leak (fewer epochs, weight decay, more noise, DP-SGD), then audit again.",)
+            how = "fewer epochs, weight decay, more noise, DP-SGD; “resperturb frontier” compares them"
+            return (f"Reduce the leak ({how}), then audit again.",)
         missing = {check.demand: int(check.limit) for check in self.checks if check.demand in EVIDENCE.values()}
         has = self.counts.get("shadows", 0)
         wanted = max(self.policy.evidence.shadows, has if missing else 2 * has)

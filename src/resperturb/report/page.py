@@ -108,9 +108,9 @@ def render(
     worst = list(STATES).index
     decisions = sorted((decide(run, wanted) for run in runs), key=lambda one: worst(one.outcome))
     return environment.get_template("report.html").render(
-        title=title or (f"Membership privacy of {runs[0].name}" if len(runs) == 1 else TITLE),
+        title=title or (runs[0].name if len(runs) == 1 else TITLE),
         headline=wording.headline(runs),
-        plainly=wording.plainly(runs[0]),
+        plainly=wording.plainly(runs),
         decisions=decisions,
         policy=wanted,
         residual=RESIDUAL,

@@ -67,18 +67,22 @@ def finding(run: "ReportedModel") -> str:
     )
 
 
-def plainly(run: "ReportedModel") -> str:
-    """Say without a technical term what the strongest attack can do; empty without an audit.
+def plainly(runs: "Sequence[ReportedModel]") -> str:
+    """Say without a technical term what the strongest attack on each model can do; empty without an audit.
 
     The AUC is the share of pairs of a member and a non-member that the attack puts in the right order.
     """
-    found = run.strongest
-    if found is None or run.audit is None:
-        return ""
-    who = "who" if unit_of(run.audit, found.kind) not in (GROUP, RECORD, "canary") else "that"
-    return (
-        f"Given one {unit_of(run.audit, found.kind)} {who} was in the training data and one {who} was not, the "
-        f"attacker names the right one in {round(100 * found.auc)} of 100 cases (guessing: 50)."
+    cases: dict[str, list[str]] = {}
+    for run in runs:
+        if run.audit is not None and run.strongest is not None:
+            found = cases.setdefault(unit_of(run.audit, run.strongest.kind), [])
+            right = f"{round(100 * run.strongest.auc)}{'' if found else ' of 100 cases'}"
+            found.append(f"{right} for “{run.name}”" if len(runs) > 1 else right)
+    return " ".join(
+        f"Given one {unit} {who} was in the training data and one {who} was not, the attacker names the right one in "
+        f"{', '.join(found)} (guessing: 50)."
+        for unit, found in cases.items()
+        for who in ["that" if unit in (GROUP, RECORD, "canary") else "who"]
     )
 
 
