@@ -13,7 +13,7 @@ from resperturb.auditing import audit_predictions
 from resperturb.auditing.store import save_audit
 from resperturb.bounds import AuditResult
 from resperturb.data import load_pair
-from resperturb.report.collect import ReportedModel, model_of, model_of_audit, open_models
+from resperturb.report.collect import ReportedModel, model_of_audit, open_models
 from resperturb.training.audited import audit_run
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
@@ -37,12 +37,17 @@ def audited(seed: int, leak: float = 0.0, rows: int = 400, groups: int | None = 
 
 def named(name: str, audit: AuditResult) -> ReportedModel:
     """Report an audit under a name."""
-    return replace(model_of_audit(audit), name=name)
+    return model_of_audit(audit, name)
+
+
+def renamed(model: ReportedModel, name: str) -> ReportedModel:
+    """Report a model under another name."""
+    return replace(model, subject=replace(model.subject, name=name))
 
 
 def reported(run: Run, name: str) -> ReportedModel:
     """Report a run under a name."""
-    return model_of(OpenedRun.of(run, name))
+    return OpenedRun.of(run, name)
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ def _nothing_went_wrong(page: Page) -> Iterator[None]:
 
 
 def test_every_chart_draws(page: Page) -> None:
-    assert page.locator(".chart").count() == 6
+    assert page.locator(".chart").count() == 4
     assert page.evaluate(DRAWN)
 
 
@@ -72,7 +72,7 @@ def test_a_name_made_to_be_run_is_text(page: Page) -> None:
     assert NASTY in page.locator("h1").inner_text()
     assert NASTY in page.locator(".facts").inner_text()  # the name of a class
     labels = page.locator("#chart-frontier text").all_text_contents()
-    assert f"noisy {NASTY}"[:27] + "…" in labels
+    assert f"noisy {NASTY}" in labels
 
 
 def test_the_axes_of_the_roc_curve_can_be_made_logarithmic(page: Page) -> None:
@@ -132,7 +132,7 @@ BEYOND = """() => [...document.querySelectorAll(".chart")].flatMap(chart => {
 def test_it_fits_a_screen_and_a_phone(page: Page) -> None:
     page.screenshot(path=ARTEFACTS / "report-1280.png", full_page=True)
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_function("() => document.querySelector('#chart-bounds .main-svg').clientWidth < 390")
+    page.wait_for_function("() => document.querySelector('#chart-roc .main-svg').clientWidth < 390")
     assert page.evaluate("() => document.documentElement.scrollWidth") == 390
     assert page.evaluate(BEYOND) == []
     for cell in page.locator(".decided td, .signature span").all():

@@ -1,6 +1,5 @@
 """The Hub reads the card, and it does not tell what helps an attacker."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -10,13 +9,13 @@ from resperturb.report.card import model_card
 from resperturb.report.collect import ReportedModel
 from resperturb.report.policy import default_policy
 from resperturb.training.run import Run
-from tests.report.conftest import reported
+from tests.report.conftest import renamed, reported
 
 
 def test_the_hub_reads_the_card_and_its_privacy_section(leaking: ReportedModel) -> None:
     from huggingface_hub import ModelCard
 
-    mine = replace(leaking, name="mine | <b>")
+    mine = renamed(leaking, "mine | <b>")
     card = ModelCard(model_card(mine, default_policy()))
     assert card.data.tags == ["privacy", "membership-inference", "resperturb"]
     assert "## Privacy" in card.text

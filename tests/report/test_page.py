@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.auditing.store import read_audit, save_audit
-from resperturb.bounds import AttackScores, AuditResult
+from resperturb.bounds import AttackScores, AuditResult, attack_metrics
 from resperturb.bounds.audit_result import Shadows
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
@@ -27,7 +27,7 @@ from resperturb.report.wording import _least_exposed, headline, plainly, unequal
 from resperturb.training.audited import audit_run
 from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as
-from tests.report.conftest import NASTY, audited, named, reported
+from tests.report.conftest import NASTY, audited, named, renamed, reported
 
 
 def figures(page: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path
 
 
 def test_the_questions_come_in_order(runs: list[ReportedModel], leaking: ReportedModel) -> None:
-    assert headings(render(runs)) == ["decision", "leak", "accuracy", "proven", "tried", "made"]
+    assert headings(render(runs)) == ["decision", "leak", "accuracy", "queries", "proven", "tried", "made"]
     assert headings(render([leaking])) == ["decision", "leak", "accuracy", "proven", "tried"]
 
 
@@ -74,7 +74,7 @@ def headings(page: str) -> list[str]:
 
 
 def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
-    assert list(figures(render(runs))) == ["frontier", "roc", "scores", "queries", "training", "bounds"]
+    assert list(figures(render(runs))) == ["frontier", "roc", "scores", "training"]
     assert "frontier" not in figures(render(runs[:1]))  # one point is no chart
     page = render([reported(bare_run, "bare")])
     assert list(figures(page)) == ["training"]
@@ -148,28 +148,71 @@ def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None
         if key == "frontier":  # the table at the head of its part
             continue
         table = text(section[section.index("<table") :])
-        shown = [run for run in runs if key != "queries" or len(run.ways) > 1]
-        assert all(run.name in table for run in shown if run.audit), key
-        if key in ("queries", "training"):
+        assert all(run.name in table for run in runs if run.audit), key
+        if key == "training":
             drawn = [value for trace in figure["data"] for value in trace["y"]]
             assert drawn
             assert all(f"{value:.3f}" in table for value in drawn), key
 
 
-def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -> None:
-    from types import SimpleNamespace
+def test_more_queries_are_a_row_each(runs: list[ReportedModel]) -> None:
+    page = render(runs)
+    section = text(page[page.index('id="queries"') : page.index('id="proven"')])
+    for way in ("1 prediction", "4 predictions", "the weights, noise off"):
+        assert f"{runs[1].name} {way}" in section
+    assert f"{runs[0].name} " not in section  # without noise there is one way
+    assert 'id="queries"' not in render(runs[:1])
 
+
+def test_charts_are_about_groups_where_there_are_groups(tmp_path: Path) -> None:
+    audit = audited(3, leak=1.0, rows=800, groups=200, out=tmp_path / "audit")
+    model = named("mine", audit)
+    first = model.scored[0]
+    assert first.kind == "group"
+    scores = model.scores(first)
+    assert scores.members.size + scores.nonmembers.size == audit.groups
+    assert attack_metrics(scores.members, scores.nonmembers).auc == pytest.approx(first.auc)
+    assert {one.kind for one in model.scored} >= {"group", "record"}
+    page = render([model])
+    assert "True over false positive rate on groups" in page
+    assert "Scores of the strongest attack, on groups" in page
+
+
+def test_pooled_scores_of_several_targets_have_no_interval(leaking: ReportedModel) -> None:
+    assert leaking.audit is not None
+    several = replace(leaking, audit=replace(leaking.audit, targets=4))
+    drawn = figures(render([several]))["roc"]["data"]
+    assert not [trace for trace in drawn if trace.get("fill")]
+    assert [trace for trace in figures(render([leaking]))["roc"]["data"] if trace.get("fill")]
+
+
+def test_a_leak_that_another_attack_shows_is_told_with_its_interval(leaking: ReportedModel) -> None:
+    audit = leaking.audit
+    assert audit is not None
+    strongest, other = audit.fixed[:2]
+    assert other.metrics["record"].shows_leak
+    unsure = replace(strongest.metrics["record"], p_value=0.5)
+    quiet = replace(audit, attacks=(replace(strongest, metrics={"record": unsure}), other))
+    model = named("mine", quiet)
+    assert model.leaks
+    assert model.deciding is not None
+    assert model.deciding.name == other.full_name
+    low, high = model.deciding.interval
+    assert f"yes (on records by {other.full_name}: {low:.3f} to {high:.3f})" in text(render([model]))
+
+
+def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -> None:
     from resperturb.report.score_charts import _scaled
 
     rng = np.random.default_rng(0)
     shares = rng.uniform(0.001, 0.999, 200)
     for scores, on_logit in ((shares, True), (np.log(shares), True), (rng.normal(size=200), False)):
-        scaled = _scaled(SimpleNamespace(scores=AttackScores(scores[:100], scores[100:])))  # type: ignore[arg-type]
+        scaled = _scaled(AttackScores(scores[:100], scores[100:]))
         assert scaled.logit is on_logit
         assert np.array_equal(np.argsort(scaled.members), np.argsort(scores[:100]))
         if on_logit:
             assert np.allclose(scaled.members, np.log(shares / (1 - shares))[:100])
-            assert "50%" in scaled.axis("score")["ticktext"]
+            assert "50%" in scaled.axis["ticktext"]
 
 
 def test_a_tied_rate_is_no_number_anywhere(tmp_path: Path) -> None:
@@ -205,7 +248,7 @@ def test_another_number_of_shadows_is_not_attacked_alike_and_has_no_frontier(
 ) -> None:
     assert leaking.audit is not None
     other = kept(replace(leaking.audit, shadows=Shadows(16, 0.5, 0.5, 0.5)))
-    models = [leaking, replace(other, name="two")]
+    models = [leaking, renamed(other, "two")]
     warning = unequal(models)
     assert warning is not None
     assert "The shadow models: 0 for “leaking”, 16 for “two”" in warning
@@ -214,7 +257,7 @@ def test_another_number_of_shadows_is_not_attacked_alike_and_has_no_frontier(
     chart = leak_against_accuracy(models)
     assert chart is not None
     assert not [trace for trace in chart.figure["data"] if "frontier" in trace["name"]]
-    assert unequal([leaking, replace(leaking, name="twin")]) is None
+    assert unequal([leaking, renamed(leaking, "twin")]) is None
 
 
 def test_an_auc_below_one_half_is_no_merit() -> None:
@@ -244,11 +287,11 @@ def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
 def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedModel]) -> None:
     audit = runs[0].audit
     assert audit is not None
-    bounds = {trace["name"]: trace for trace in figures(render(runs))["bounds"]["data"] if "name" in trace}
-    lower = bounds["shown by an attack (lower bound)"]
-    assert lower["x"][0] == max(0.01, audit.epsilon_lower.epsilon)
-    upper = bounds["proven (upper bound)"]
-    assert upper["x"] == [runs[2].guarantee.epsilon]
+    page = render(runs)
+    [shown] = re.findall(rf'aria-label="{runs[0].name}: shown ≥ (\S+)[^"]*, proven nothing"', page)
+    assert shown == worded(audit.epsilon_lower.epsilon)
+    [proven] = re.findall(r'aria-label="private: shown not audited, proven ≤ (\S+)"', page)
+    assert proven == worded(runs[2].guarantee.epsilon)
 
 
 def test_a_refuted_claim_is_the_first_thing_one_reads(
@@ -418,7 +461,7 @@ def test_of_several_models_the_worst_comes_first(leaking: ReportedModel, quiet: 
 def test_models_are_ranked_only_where_chance_did_not_make_the_order(
     leaking: ReportedModel, quiet: ReportedModel
 ) -> None:
-    twice = [leaking, replace(leaking, name="twin")]
+    twice = [leaking, renamed(leaking, "twin")]
     assert headline(twice).startswith("A leak was seen in both audited models. The models are not ranked")
     apart = headline([quiet, leaking])
     assert apart.startswith(
@@ -553,7 +596,7 @@ def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says
     assert f"<= {trained_for}" in done.stdout
     assert f"<= {converted} swap" in done.stdout
     page = render(open_models([run.path]))
-    assert f"proven {trained_for} ({converted} for swaps, drawn)" in page
+    assert f"proven ≤ {trained_for} ({converted} for swaps, drawn)" in page
     words = text(page)
     largest = f"attack AUC at most {proven.max_auc:.3f}"
     assert f"psilon at most {trained_for} at delta {proven.delta:g}, {largest}." in words

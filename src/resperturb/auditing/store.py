@@ -19,7 +19,8 @@ import numpy as np
 from resperturb.attacks.evidence import Answers
 from resperturb.attacks.signals import Access, Signals, signals_from
 from resperturb.bounds.arrays import Array, Bools, Ints, Singles, Texts
-from resperturb.bounds.audit_result import CANARIES, RECORD, SCHEMA, AttackScores, AuditResult
+from resperturb.bounds.audit_result import CANARIES, GROUP, RECORD, SCHEMA, AttackScores, AuditResult
+from resperturb.bounds.comparison import per_group
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import digest_of, held, read_json, write_bytes
 from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
@@ -112,10 +113,18 @@ class Scores:
     attacks: Mapping[str, Singles]
 
     def pooled(self, attack: str, kind: str) -> AttackScores:
-        """Return an attack's scores of members and of non-members of one kind, of all targets together."""
-        chosen = self.kinds != RECORD if kind == CANARIES else self.kinds == kind
+        """Return an attack's scores of members and of non-members of one kind, of all targets together.
+
+        Scores of groups are combined as the kind says: their mean, or the sum of likelihood ratios.
+        """
+        grouped = kind.startswith(GROUP)
+        chosen = self.kinds != RECORD if kind == CANARIES else self.kinds == (RECORD if grouped else kind)
         scores = np.asarray(self.attacks[attack], dtype=np.float64)[:, chosen]
         inside = self.members[:, chosen]
+        if grouped:
+            how, units = "mean" if kind == GROUP else "sum", self.units[chosen]
+            found = [per_group(own, members, units, how) for own, members in zip(scores, inside, strict=True)]
+            scores, inside = (np.stack(parts) for parts in zip(*found, strict=True))
         return AttackScores(scores[inside], scores[~inside])
 
 

@@ -31,7 +31,6 @@ def demo(
     from rich.console import Console
 
     from resperturb.cli.progress import training_progress
-    from resperturb.report.collect import model_of
     from resperturb.report.gate import decide
     from resperturb.report.page import write_report
     from resperturb.report.policy import Limits, Policy
@@ -47,7 +46,7 @@ def demo(
         with training_progress("") as on_update:
             run = train(demo_config(name, seed), out=out / name, on_update=on_update)
         audit_run(run, shadows=0, quiet=as_json)
-        models.append(model_of(OpenedRun.of(run)))
+        models.append(OpenedRun.of(run))
     report = out / "report.html"
     # It asks for no shadow models, so that a first look ends with a decision.
     policy = Policy(limits=Limits(auc=0.6), name="demo")

@@ -124,7 +124,7 @@ def _audit(model: ReportedModel, audit: AuditResult) -> list[str]:
 
 
 def _attack(found: Finding, unit: str) -> str:
-    point = found.tpr(0.01)
+    point = found.metrics.at_fpr(0.01)
     rate = "not measurable" if point is None or point.tied else f"{point.tpr:.3f}"
     low, high = found.interval
     area = f"{found.auc:.3f} ({low:.3f} to {high:.3f})"

@@ -119,15 +119,6 @@ def shown(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def short(name: str, most: int = 28) -> str:
-    """Cut a name that would not fit.
-
-    >>> short("a name that goes on and on and on")
-    'a name that goes on and on …'
-    """
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def rounded(values: Iterable[float]) -> list[float]:
     """Keep the digits that a screen can show, so that the page stays small.
 

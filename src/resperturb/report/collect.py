@@ -1,17 +1,18 @@
 """Everything a report needs to know of a model: what it is, and what its audit found."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from resperturb.auditing.store import Scores, open_scores
+from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
-from resperturb.bounds.audit_result import GROUP, RECORD, AttackResult, AuditResult
+from resperturb.bounds.audit_result import GROUP, RECORD, AttackResult, AttackScores, AuditResult
 from resperturb.bounds.intervals import Interval
 from resperturb.bounds.result import LowerBound
+from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
-from resperturb.report.folders import Opened, open_folder
-from resperturb.report.scored import ScoredAttack, scored_attacks
 from resperturb.report.subject import Subject, subject_of_audit
 from resperturb.report.wording import group_name
 
@@ -43,26 +44,26 @@ class Finding:
         """The interval of the area."""
         return self.metrics.auc_interval
 
-    def tpr(self, fpr: float) -> TruePositiveRate | None:
-        """The true positive rate, if so small a false positive rate can be seen among so many non-members."""
-        return self.metrics.at_fpr(fpr)
-
-
-@dataclass(frozen=True)
-class Way:
-    """The strongest attack among those that query the model in one way."""
-
-    name: str
-    finding: Finding
-
 
 @dataclass(frozen=True, eq=False)
 class ReportedModel:
-    """A model under the name that the report gives it, with its audit if it was audited."""
+    """A model and its audit, if it was audited."""
 
-    name: str
     subject: Subject
-    audit: AuditResult | None = None
+    audit: AuditResult | None
+
+    def trainee(self) -> Trainee:
+        """Return what trains models of the same recipe, for an audit.
+
+        Raises:
+            UsageError: The folder holds no recipe.
+        """
+        raise UsageError(f"{self.name} is an audit, and an audit holds no recipe to train models by.")
+
+    @property
+    def name(self) -> str:
+        """The name that the report gives it."""
+        return self.subject.name
 
     @property
     def defence(self) -> str:
@@ -118,9 +119,7 @@ class ReportedModel:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What the fixed attacks found among these candidates, the strongest first."""
-        fixed = () if self.audit is None else self.audit.fixed or self.audit.attacks
-        every = (Finding(attack, kind) for attack in fixed for kind in self.kinds if kind in attack.metrics)
-        return tuple(sorted(every, key=lambda one: -one.auc))
+        return () if self.audit is None else self.found_by(self.audit.fixed or self.audit.attacks, self.kinds)
 
     @property
     def strongest(self) -> Finding | None:
@@ -128,30 +127,44 @@ class ReportedModel:
         return self.findings[0] if self.findings else None
 
     @property
+    def deciding(self) -> Finding | None:
+        """The finding by which a leak is seen, where it is not the strongest attack's: of another attack or kind."""
+        if self.audit is None or not self.leaks or self.findings[0].metrics.shows_leak:
+            return None
+        others = (Finding(attack, kind) for attack in self.audit.fixed for kind in attack.metrics)
+        return next(one for one in (*self.findings, *others) if one.metrics.shows_leak)
+
+    @property
     def tpr(self) -> TruePositiveRate | None:
         """The strongest attack's true positive rate at a false positive rate of 1%."""
-        return None if self.strongest is None else self.strongest.tpr(0.01)
+        return None if self.strongest is None else self.strongest.metrics.at_fpr(0.01)
 
     @cached_property
-    def scored(self) -> Sequence[ScoredAttack]:
-        """The scores of the fixed attacks, the strongest first."""
-        return () if self.audit is None else scored_attacks(self.audit)
+    def scored(self) -> tuple[Finding, ...]:
+        """The findings whose scores are kept, the strongest first, those on single records after those on groups."""
+        if self.audit is None or self.audit.folder is None:
+            return ()
+        return self.findings if RECORD in self.kinds else self.findings + self.found_by(self.audit.fixed, (RECORD,))
+
+    def scores(self, finding: Finding) -> AttackScores:
+        """Return the scores of a finding of :attr:`scored`.
+
+        Raises:
+            ResperturbError: Scores are damaged, missing, or of another model.
+        """
+        return self._kept.pooled(finding.attack.key, finding.kind)
 
     @cached_property
-    def ways(self) -> list[Way]:
-        """What the strongest attack finds by each way to query: over so many draws of the noise, and without it."""
-        best: dict[tuple[int, int], Way] = {}
-        for attack in () if self.audit is None else self.audit.attacks:
-            for kind in self.kinds:
-                if kind not in attack.metrics:
-                    continue
-                draws = attack.draws
-                name = f"{draws} draws" if attack.access == "served" and draws > 1 else attack.access
-                order = ({"served": 0, "weights": 1}.get(attack.access, 2), draws)
-                found = Finding(attack, kind)
-                if order not in best or found.auc > best[order].finding.auc:
-                    best[order] = Way(name, found)
-        return [best[order] for order in sorted(best)]
+    def _kept(self) -> Scores:
+        assert self.audit is not None
+        assert self.audit.folder is not None
+        return open_scores(self.audit.folder, self.audit.digests.get("scores", ""))
+
+    @staticmethod
+    def found_by(attacks: Sequence[AttackResult], kinds: Sequence[str]) -> tuple[Finding, ...]:
+        """Return what attacks found among kinds of candidates, the strongest first."""
+        found = (Finding(attack, kind) for attack in attacks for kind in kinds if kind in attack.metrics)
+        return tuple(sorted(found, key=lambda one: -one.auc))
 
     def to_dict(self) -> dict[str, object]:
         """Give the model's line of a comparison as plain data."""
@@ -187,14 +200,9 @@ def kinds_of(attack: AttackResult) -> list[str]:
     return sorted(attack.metrics, key=lambda kind: not kind.startswith(GROUP))
 
 
-def model_of(opened: Opened) -> ReportedModel:
-    """Report an opened folder under its own name."""
-    return ReportedModel(opened.subject.name, opened.subject, opened.audit)
-
-
-def model_of_audit(audit: AuditResult) -> ReportedModel:
-    """Report an audit under the name of its model."""
-    return ReportedModel(audit.model.name, subject_of_audit(audit, audit.model.name), audit)
+def model_of_audit(audit: AuditResult, name: str | None = None) -> ReportedModel:
+    """Report an audit; ``name`` is that of its model if None."""
+    return ReportedModel(subject_of_audit(audit, audit.model.name if name is None else name), audit)
 
 
 def open_models(paths: Sequence[Path]) -> list[ReportedModel]:
@@ -203,8 +211,10 @@ def open_models(paths: Sequence[Path]) -> list[ReportedModel]:
     Raises:
         UsageError: A folder holds neither.
     """
-    models = [model_of(open_folder(path)) for path in paths]
+    from resperturb.report.folders import open_folder
+
+    models = [open_folder(path) for path in paths]
     names = [model.name for model in models]
     # Numbers and not paths: a report says nothing of the machine that it was made on.
     unlike = [f"{n} ({names[: i + 1].count(n)})" if names.count(n) > 1 else n for i, n in enumerate(names)]
-    return [ReportedModel(name, model.subject, model.audit) for name, model in zip(unlike, models, strict=True)]
+    return [replace(one, subject=replace(one.subject, name=n)) for n, one in zip(unlike, models, strict=True)]

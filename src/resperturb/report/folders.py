@@ -1,36 +1,17 @@
 """Folders that can be reported: each room that writes a kind of folder registers how it is opened."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from resperturb.auditing.store import AUDIT_FILE, PLAN_FILE, read_audit
-from resperturb.auditing.trainee import Trainee
-from resperturb.bounds.audit_result import AuditResult
 from resperturb.errors import UsageError
 from resperturb.registry import Registry
-from resperturb.report.subject import Subject, subject_of_audit
+from resperturb.report.collect import ReportedModel, model_of_audit
 
 CONFIG = "config.json"
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A folder that was opened: the model in it, and its audit if it was audited."""
-
-    subject: Subject
-    audit: AuditResult | None
-
-    def trainee(self) -> Trainee:
-        """Return what trains models of the same recipe, for an audit.
-
-        Raises:
-            UsageError: The folder holds no recipe.
-        """
-        raise UsageError(f"{self.subject.name} is an audit, and an audit holds no recipe to train models by.")
-
-
-Open = Callable[[Path], Opened | None]
+Open = Callable[[Path], ReportedModel | None]
 
 FOLDERS: Registry[Open] = Registry("kind of folder", group="resperturb.folders")
 register_folder = FOLDERS.register
@@ -54,15 +35,14 @@ def is_audit(path: Path) -> bool:
 
 
 @register_folder("audit")
-def open_audit(path: Path) -> Opened | None:
+def open_audit(path: Path) -> ReportedModel | None:
     """Open the folder of an audit; None if it is something else."""
     if not is_audit(path):
         return None
-    audit = read_audit(path)
-    return Opened(subject_of_audit(audit, path.resolve().name), audit)
+    return model_of_audit(read_audit(path), path.resolve().name)
 
 
-def open_folder(path: Path) -> Opened:
+def open_folder(path: Path) -> ReportedModel:
     """Open the folder of a finished run or of an audit.
 
     Raises:

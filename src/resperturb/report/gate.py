@@ -224,7 +224,8 @@ class Decision:
         if wanted > has or self.model.audit is None:
             seconds = self.model.subject.seconds
             time = "" if seconds is None else f" (about {duration(seconds * (wanted - has))} of training)"
-            steps.append(self.model.subject.audit_command.replace("{shadows}", str(wanted)) + time)
+            command = self.model.subject.audit_command
+            steps.append(command.replace("{shadows}", f"{wanted}").replace("{models}", f"{wanted + 2}") + time)
         steps += [
             f"audit at least {counted(count, what)}" for what, count in missing.items() if what != EVIDENCE["shadows"]
         ]
@@ -387,6 +388,8 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
             exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics))
         title = f"Finding the {f'{most.count} ' if exposed and most else ''}most exposed records (AUC)"
         missing = "only shadow models can identify them, and there were none"
+        if audit.shadows.count:
+            missing = "an audit of several targets does not choose them"
         yield _Limited("AUC on the most exposed", title, limits.most_exposed_auc, exposed, missing)
     if limits.canary_auc is not None:
         missing = "there were no canaries"

@@ -16,8 +16,7 @@ import numpy as np
 from resperturb.bounds.audit_result import RECORD
 from resperturb.errors import UsageError
 from resperturb.files import write_bytes
-from resperturb.report import charts, leak_charts, score_charts, wording
-from resperturb.report.bounds_chart import bounds
+from resperturb.report import bounds_chart, charts, leak_charts, score_charts, wording
 from resperturb.report.collect import ReportedModel, kinds_of
 from resperturb.report.gate import RESIDUAL, STATES, decide
 from resperturb.report.policy import Policy, default_policy
@@ -87,21 +86,10 @@ def render(
     )
     environment.filters["script_json"] = script_json
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    drawn = {
-        "leak": _present(
-            leak_charts.leak_against_accuracy(runs),
-            score_charts.roc(runs),
-            score_charts.score_distributions(runs),
-            leak_charts.leakage_over_queries(runs),
-        ),
-        "proven": _present(bounds(runs)),
-    }
+    drawn = [leak_charts.leak_against_accuracy(runs), score_charts.roc(runs), score_charts.score_distributions(runs)]
+    leak = [chart for chart in drawn if chart is not None]
     sections = sections_of(runs)
-    figures = [
-        *drawn["leak"],
-        *(chart for section in sections.values() for chart in section.charts),
-        *drawn["proven"],
-    ]
+    figures = [*leak, *(chart for section in sections.values() for chart in section.charts)]
     script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
     plotly = (files("resperturb.report") / "vendor" / "plotly-basic.min.js").read_text()
     wanted = policy or default_policy()
@@ -124,7 +112,10 @@ def render(
         counted=wording.counted,
         kinds_of=kinds_of,
         runs=runs,
-        charts=drawn,
+        charts=leak,
+        bounds=bounds_chart.bounds(runs),
+        marks=[(bounds_chart.place(start), f"{start:g}", word) for start, word in bounds_chart.MARKS],
+        not_comparable=wording.not_comparable(runs),
         sections=sections,
         figures=[_data(chart) for chart in figures],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
@@ -151,10 +142,11 @@ def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> l
 
 def exposed_records(run: ReportedModel) -> list[Shown]:
     """Find the members that the strongest attack on records names first, with their pictures: private data."""
-    attack = next((attack for attack in run.scored if attack.candidates == RECORD), None)
-    if attack is None:
+    found = next((one for one in run.scored if one.kind == RECORD), None)
+    if found is None:
         return []
-    members, nonmembers = attack.scores.members, attack.scores.nonmembers
+    scores = run.scores(found)
+    members, nonmembers = scores.members, scores.nonmembers
     first = np.argsort(-members, kind="stable")[:MOST_RECORDS]
     shown = []
     for place, picture in zip(first, run.subject.pictures(first, members.size), strict=False):
@@ -178,10 +170,6 @@ def script_json(value: Any) -> Any:
 
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _present(*drawn: charts.Chart | None) -> list[charts.Chart]:
-    return [chart for chart in drawn if chart is not None]
 
 
 def _data(chart: charts.Chart) -> dict[str, Any]:

@@ -61,7 +61,6 @@ class Subject:
         defence: What keeps it from leaking, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``.
         level: The strength of the defence; 0 without any.
         network: The network in a word; empty where it is not known.
-        records: The number of training records.
         train_accuracy: Accuracy on members.
         test_accuracy: Accuracy on records that it was not trained on.
         seconds: Time of the training; None where it is not known.
@@ -70,7 +69,7 @@ class Subject:
         curves: Accuracies over the epochs.
         raw: Configuration and result, for reviewers.
         pictures: Shows training records, given by their places among so many members.
-        audit_command: How to audit it with ``{shadows}`` shadow models.
+        audit_command: How to audit it with ``{shadows}`` shadow models, of ``{models}`` in all.
     """
 
     name: str
@@ -80,13 +79,12 @@ class Subject:
     guarantee: Callable[[float | None], Guarantee]
     level: float = 0.0
     network: str = ""
-    records: int | None = None
     seconds: float | None = None
     facts: tuple[Fact, ...] = ()
     curves: tuple[Epoch, ...] = ()
     raw: dict[str, Any] = field(default_factory=dict)
     pictures: Pictures = no_pictures
-    audit_command: str = "rp.audit(..., shadows={shadows})"
+    audit_command: str
 
     @property
     def gap(self) -> float:
@@ -99,8 +97,8 @@ def subject_of_audit(audit: AuditResult, name: str) -> Subject:
     return Subject(
         name=name,
         defence=audit.model.description,
-        records=audit.model.records,
         train_accuracy=audit.model.train_accuracy,
         test_accuracy=audit.model.test_accuracy,
         guarantee=lambda delta: audit.guarantee,
+        audit_command="rp.audit(..., models={models})" if audit.targets > 1 else "rp.audit(..., shadows={shadows})",
     )

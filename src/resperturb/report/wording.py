@@ -8,7 +8,7 @@ from resperturb.bounds.result import LowerBound
 from resperturb.privacy.guarantee import percent
 
 if TYPE_CHECKING:
-    from resperturb.report.collect import Finding, ReportedModel
+    from resperturb.report.collect import ReportedModel
 
 # More names than this make a headline unreadable.
 NAMED = 3
@@ -62,7 +62,7 @@ def finding(run: "ReportedModel") -> str:
     tried = f"the strongest of {number} attacks" if number > 1 else "the only attack"
     return (
         f"“{run.name}” {verb}: {tried} ({found.name}) distinguishes {members(run.audit, found.kind)} from others "
-        f"with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5){_rate(found)}{_others(run)}. Its "
+        f"with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5){_others(run)}. Its "
         f"test accuracy is {run.subject.test_accuracy:.3f}."
     )
 
@@ -185,28 +185,22 @@ def not_comparable(models: "Sequence[ReportedModel]") -> str | None:
     return f"The lower bounds on epsilon were not measured alike and may not be compared. Measured as {each}."
 
 
-def _rate(found: "Finding") -> str:
-    point = found.tpr(0.01)
-    if point is None or point.tied:
-        return ""
-    return f" and a true positive rate of {percent(point.tpr)} at a false positive rate of 1%"
-
-
 def _others(run: "ReportedModel") -> str:
     """The numbers that a headline on groups or on records alone would hide."""
     audit = run.audit
     assert audit is not None
     said = ""
+    if run.tpr is not None and not run.tpr.tied:
+        said = f" and a true positive rate of {percent(run.tpr.tpr)} at a false positive rate of 1%"
     if GROUP in run.kinds:
         area = max(attack.metrics[RECORD].auc for attack in audit.fixed if RECORD in attack.metrics)
-        said = f"; single records, with an AUC of {area:.3f}"
+        said += f"; single records, with an AUC of {area:.3f}"
     if audit.canaries is not None and CANARIES not in run.kinds and audit.canaries is not run.findings[0].metrics:
         low, high = audit.canaries.auc_interval
         said += f"; canaries, with an AUC of {audit.canaries.auc:.3f} ({low:.3f} to {high:.3f})"
-    attack, kind = audit.headline
-    if run.leaks and not run.findings[0].metrics.shows_leak:
-        low, high = attack.metrics[kind].auc_interval
-        said += f"; the leak shows on {whom(kind, run.unit)} ({attack.full_name}, AUC {low:.3f} to {high:.3f})"
+    if (one := run.deciding) is not None:
+        low, high = one.interval
+        said += f"; the leak shows on {whom(one.kind, run.unit)} ({one.name}, AUC {low:.3f} to {high:.3f})"
     return said
 
 

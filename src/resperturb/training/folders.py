@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from resperturb.report.folders import Opened, register_folder
+from resperturb.report.collect import ReportedModel
+from resperturb.report.folders import register_folder
 from resperturb.training.run import CONFIG
 
 
 @register_folder("run")
-def open_run_folder(path: Path) -> Opened | None:
+def open_run_folder(path: Path) -> ReportedModel | None:
     """Open the folder of a finished run; None if it is something else."""
     if not (path / CONFIG).is_file():
         return None

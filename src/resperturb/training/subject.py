@@ -15,7 +15,7 @@ from resperturb.errors import ResperturbError
 from resperturb.models.names import without_place
 from resperturb.models.source import source_of
 from resperturb.perturbation import strategy_to_dict
-from resperturb.report.folders import Opened
+from resperturb.report.collect import ReportedModel
 from resperturb.report.subject import Epoch, Fact, Picture, Subject
 from resperturb.training.config import TrainConfig
 from resperturb.training.run import AUDIT, Run
@@ -23,8 +23,8 @@ from resperturb.training.run import AUDIT, Run
 PIXELS = 96
 
 
-@dataclass(frozen=True)
-class OpenedRun(Opened):
+@dataclass(frozen=True, eq=False)
+class OpenedRun(ReportedModel):
     """The folder of a finished run."""
 
     run: Run
@@ -89,7 +89,6 @@ def subject_of_run(run: Run, name: str | None = None) -> Subject:
         defence=_defence(config),
         level=0.0 if config.perturbation is None else float(getattr(config.perturbation, "gamma", 0.0)),
         network=config.network.public,
-        records=result.records,
         train_accuracy=result.train_accuracy,
         test_accuracy=result.test_accuracy,
         seconds=result.seconds,
