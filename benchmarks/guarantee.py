@@ -4,12 +4,13 @@
     RESPERTURB_DATA=... nice python -m benchmarks.guarantee --save docs/results/guarantee.json --only cifar10
     python -m benchmarks.guarantee --save docs/results/guarantee.json --worst-case
     RESPERTURB_DATA=... python -m benchmarks.guarantee --save docs/results/guarantee.json --patients xray
+    RESPERTURB_DATA=... python -m benchmarks.guarantee --save docs/results/fewer-records.json --records cifar10
 
 All training and all test images are used. The head has its default settings, and every epsilon is trained with five
 seeds of the noise; the seeds make the study repeatable and would void a guarantee. ``--worst-case`` trains heads
-thousands of times with and without a crafted record, and bounds what that shows. ``--patients`` trains heads on fewer
-and fewer patients. Results are written as they come,
-and those in the file are kept. Seconds are of the processor, for the clock on the wall tells of the neighbours.
+thousands of times with and without a crafted record, and bounds what that shows. ``--patients`` and ``--records``
+train heads on fewer and fewer of them. Results are written as they come, and those in the file are kept. Seconds are
+of the processor, for the clock on the wall tells of the neighbours.
 """
 
 import argparse
@@ -38,7 +39,8 @@ from resperturb.training.methods.dpsgd import Dpsgd
 
 EPSILONS = (1.0, 3.0, 8.0, math.inf)
 DELTA = 1e-5
-SIZES = (100, 200, 400, 800, 1600)
+SIZES = (100, 200, 400, 800, 1600, 3200)
+RECORDS = (500, 1000, 2000, 5000, 10_000, 20_000)
 REDUCTION: dict[str, int] = {}
 # Of the reproduction: the paper's length of training, or the longest that was run.
 PRESETS = ("paper", "long")
@@ -98,9 +100,13 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, help="a folder with the reproduction's tables: copy its numbers only")
     parser.add_argument("--worst-case", action="store_true", help="attack heads on a crafted record only")
     parser.add_argument("--patients", help="train heads on fewer and fewer patients of this data set only")
+    parser.add_argument("--records", help="train heads on fewer and fewer records of this data set only")
     chosen = parser.parse_args()
     if chosen.patients:
-        fewer_patients(chosen.patients, chosen.save)
+        fewer(chosen.patients, chosen.save, "patients")
+        return
+    if chosen.records:
+        fewer(chosen.records, chosen.save, "records", RECORDS)
         return
     if chosen.worst_case:
         worst_cases(chosen.save)
@@ -172,9 +178,8 @@ def _result(
     start = time.process_time()
     head = DPHead(epsilon, DELTA, classes=range(train.num_classes), random_state=seed)
     head.fit(x, train.labels.numpy(), train.groups)
-    probabilities, labels = head.predict_proba(x_test), test.labels.numpy()
-    accuracy = float((probabilities.argmax(axis=1) == labels).mean())
-    value = float(roc_auc_score(labels, probabilities[:, 1])) if train.num_classes == 2 else accuracy
+    probabilities = head.predict_proba(x_test)
+    accuracy, value = float((probabilities.argmax(axis=1) == test.labels.numpy()).mean()), _score(probabilities, test)
     known = known or {"seeds": [], "values": [], "accuracy": 0.0, "seconds": 0.0}
     done, values = len(known["seeds"]), [*known["values"], value]
     return {
@@ -214,29 +219,36 @@ def worst_cases(save: Path) -> None:
             print(shown, flush=True)
 
 
-def fewer_patients(data: str, save: Path, sizes: Sequence[int] = SIZES) -> None:
-    """Train heads on random patients, as many as each size says, the same ones for all epsilons."""
-    train, test = load_pair(data, group_column="patient", image_size=128)
+def fewer(data: str, save: Path, unit: str, sizes: Sequence[int] = SIZES) -> None:
+    """Train heads on random patients or records, as many as each size says, the same ones for all epsilons."""
+    column, pixels = ("patient", 128) if unit == "patients" else (None, None)
+    train, test = load_pair(data, group_column=column, image_size=pixels)
     extractor = features.build("efficientnet-lite0")
     x, x_test = extractor.compute(train, "train"), extractor.compute(test, "test")
-    names, unit = np.unique(train.groups, return_inverse=True)
-    labels, rows = train.labels.numpy(), []
-    for size in [*(size for size in sizes if size < len(names)), len(names)]:
+    names, code = np.unique(np.arange(len(train)) if column is None else train.groups, return_inverse=True)
+    labels, classes, rows = train.labels.numpy(), range(train.num_classes), []
+    for size in sorted({min(size, len(names)) for size in sizes}):
         values: dict[str, list[float]] = {str(epsilon): [] for epsilon in EPSILONS}
         for seed in range(5):
-            own = np.isin(unit, np.random.default_rng(seed).permutation(len(names))[:size])
+            own = np.isin(code, np.random.default_rng(seed).permutation(len(names))[:size])
             for epsilon in EPSILONS:
-                head = DPHead(epsilon, DELTA, classes=[0, 1], random_state=seed)
-                with warnings.catch_warnings():  # that patients are few is what is measured
+                head = DPHead(epsilon, DELTA, classes=classes, random_state=seed)
+                with warnings.catch_warnings():  # that there are few is what is measured
                     warnings.simplefilter("ignore", UserWarning)
-                    head.fit(x[own], labels[own], unit[own])
-                scores = head.predict_proba(x_test)[:, 1]
-                values[str(epsilon)].append(float(roc_auc_score(test.labels.numpy(), scores)))
-        rows.append({"patients": size, "values": values})
+                    head.fit(x[own], labels[own], code[own])
+                values[str(epsilon)].append(_score(head.predict_proba(x_test), test))
+        rows.append({unit: size, "values": values})
         print(rows[-1], flush=True)
-    write_json(
-        save, {**_read(save), "fewer_patients": {"data": data, "fingerprint": train.fingerprint, "rows": rows}}
-    )
+        found = {"data": data, "fingerprint": train.fingerprint, "rows": rows}
+        write_json(save, {**_read(save), f"fewer_{unit}": found})
+
+
+def _score(probabilities: Any, test: ImageSet) -> float:
+    """AUROC of two classes, accuracy of more."""
+    labels = test.labels.numpy()
+    if test.num_classes == 2:
+        return float(roc_auc_score(labels, probabilities[:, 1]))
+    return float((probabilities.argmax(axis=1) == labels).mean())
 
 
 def compare(save: Path, results: Path) -> None:

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, mean, stdev
 from typing import Any
@@ -47,9 +48,11 @@ def main(results: Path, docs: Path, picture: Path) -> None:
 
 
 def read(results: Path) -> Found:
-    """Read what was measured, and the case study that lies in the same folder."""
-    case = results.with_name("case-study.json")
+    """Read what was measured, and the case study and the sizes of data that lie in the same folder."""
+    case, records = results.with_name("case-study.json"), results.with_name("fewer-records.json")
     found: Found = json.loads(results.read_text())
+    if records.exists():
+        found["fewer_records"] = json.loads(records.read_text())["fewer_records"]
     return {**found, "case": json.loads(case.read_text())["models"] if case.exists() else []}
 
 
@@ -136,7 +139,7 @@ def aims(found: Found) -> str:
             words = "reached" if loss <= LARGEST_LOSS else "missed"
             lines.append(
                 f"| {_data(row)} | {_features(row)} | 3 | AUROC at most {LARGEST_LOSS} below no noise | "
-                f"{loss:.3f} below, {words} | |"
+                f"{private['mean']:.3f} against {plain['mean']:.3f}, {words} | |"
             )
     return "\n".join(lines)
 
@@ -199,12 +202,12 @@ def at_three(found: Found) -> str:
     return "\n".join(lines)
 
 
-def fewer_patients(found: Found) -> str:
-    """Return the table of test AUROC by the number of patients."""
-    lines = ["| patients | epsilon 1 | epsilon 3 | epsilon 8 | no noise |", "|---|---|---|---|---|"]
-    for row in found["fewer_patients"]["rows"]:
+def fewer(found: Found, unit: str) -> str:
+    """Return the table of test scores by the number of patients or records."""
+    lines = [f"| {unit} | epsilon 1 | epsilon 3 | epsilon 8 | no noise |", "|---|---|---|---|---|"]
+    for row in found.get(f"fewer_{unit}", {"rows": []})["rows"]:
         cells = [f"{mean(row['values'][e]):.3f} ± {stdev(row['values'][e]):.3f}" for e in EPSILONS]
-        lines.append(f"| {row['patients']:,} | {' | '.join(cells)} |")
+        lines.append(f"| {row[unit]:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -215,8 +218,10 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "attacks": attacks,
     "costs": costs,
     "worst": worst_cases,
+    "left-out": left_out,
     "at-three": at_three,
-    "fewer-patients": fewer_patients,
+    "fewer-patients": partial(fewer, unit="patients"),
+    "fewer-records": partial(fewer, unit="records"),
 }
 
 

@@ -1,6 +1,10 @@
 """Say in one sentence what is wrong with a number a user gave."""
 
 import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from resperturb.errors import UsageError
 
@@ -58,3 +62,15 @@ def ratio(numerator: float, denominator: float) -> float:
     if numerator == 0:
         return 0.0
     return math.inf if denominator == 0 else numerator / denominator
+
+
+def finite_rows(what: str, rows: NDArray[Any]) -> None:
+    """Refuse rows that hold NaN or infinity.
+
+    >>> finite_rows("the features", np.array([[1.0], [np.inf]]))
+    Traceback (most recent call last):
+    resperturb.errors.UsageError: row 1 of the features is not finite: correct or remove it.
+    """
+    wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(wrong):
+        raise UsageError(f"row {wrong[0]} of {what} is not finite: correct or remove it.")

@@ -36,16 +36,26 @@ def without(rows: HeadRows, unit: int) -> HeadRows:
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
-    units=st.sampled_from([None, 4, 12]),
+    units=st.sampled_from([None, 2, 4, 12]),
     scale=st.sampled_from([0.0, 1.0, 100.0]),
     clip=st.sampled_from([0.01, 0.1, 1.0]),
 )
 def test_no_unit_changes_the_sum_by_more_than_one(seed: int, units: int | None, scale: float, clip: float) -> None:
-    rows = random_rows(seed, units=units)
+    rows = random_rows(seed, records=200 if units == 2 else 30, units=units)
     weights = scale * np.random.default_rng(seed + 1).normal(size=(rows.x.shape[1], rows.classes))
     whole = clipped_sums(rows, clip)(weights)
     for unit in range(rows.units):
         assert np.linalg.norm(whole - clipped_sums(without(rows, unit), clip)(weights)) <= 1
+
+
+def test_units_with_many_records_are_clipped_like_those_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = random_rows(0, records=400, units=5)
+    errors = np.random.default_rng(1).normal(size=(400, 3))
+    assert len(rows.large) == 5
+    wanted = [np.square(rows.x[rows.unit == unit].T @ errors[rows.unit == unit]).sum() for unit in range(5)]
+    assert np.allclose(rows.squares(errors), wanted)
+    monkeypatch.setattr("resperturb.heads.rows.FEW", 400)
+    assert np.allclose(random_rows(0, records=400, units=5).squares(errors), wanted)
 
 
 def test_a_clipped_unit_uses_nearly_all_of_the_norm() -> None:
@@ -160,6 +170,7 @@ def test_a_class_that_does_not_occur_is_no_error_for_that_would_tell_of_records(
     assert head.predict_proba(X).shape == (900, 3)
 
 
+@pytest.mark.filterwarnings("ignore:.*are few")
 def test_few_patients_are_warned_of_by_a_public_rule() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 4)), np.arange(400) % 2
@@ -168,12 +179,18 @@ def test_few_patients_are_warned_of_by_a_public_rule() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rp.dp_head(X, y, classes=[0, 1])
+    with pytest.warns(
+        UserWarning, match=r"400 records are few .* With ten classes .* accuracy .* About 4,180 records"
+    ):
+        rp.dp_head(X, y, classes=[0, 1, 2])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"features": np.full((40, 3), np.nan)}, "NaN"),
+        ({"features": np.full((40, 3), np.nan)}, "row 0 of the features is not finite"),
+        ({"features": np.arange(40.0)}, r"got 1D array instead\.$"),
+        ({"labels": np.linspace(0, 1, 40)}, "continuous"),
         ({"features": np.zeros((39, 3))}, "39"),
         ({"labels": [7] * 40}, "classes does not name: 7"),
         ({"classes": [0]}, "more than one class"),

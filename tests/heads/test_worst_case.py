@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri, softmax
 from resperturb.bounds.arrays import Floats
 from resperturb.bounds.rates import Given, gdp
 from resperturb.heads import Descent, OneShot, Release, audit_head
-from resperturb.heads.gradient import Contributions, clipped_sums, descend
+from resperturb.heads.gradient import Contributions, clipped_sums
 from resperturb.heads.one_shot import sums
 from resperturb.heads.release import noise_of, noisy
 from resperturb.heads.rows import HeadRows, rows_of
@@ -49,7 +49,7 @@ def scores(
 
         def score(total: Contributions = total) -> float:
             releases: list[Release] = []
-            descend(SETTINGS, total, shape, 1000, MU, noise(), releases.append)
+            SETTINGS.follow(total, shape, 1000, MU, noise(), releases.append)
             return statistic(releases)
 
         found[present] = [score() for _ in range(trainings)]

@@ -100,6 +100,7 @@ def budget_head(
     unit: Annotated[
         str, typer.Option(help="What is protected as a whole: record, or what a group is called.")
     ] = "record",
+    classes: Annotated[int, typer.Option(min=2, help="Classes that the head tells apart.")] = 2,
     delta: Delta = 1e-5,
     as_json: JsonOption = False,
 ) -> None:
@@ -110,7 +111,7 @@ def budget_head(
     from resperturb.privacy.dp_head import head_guarantee, head_mu, too_few
 
     found = head_guarantee(mu=head_mu(epsilon, delta), delta=delta, head="any head", records=records, unit=unit)
-    _show(found, as_json, too_few(records, found.mu, unit))
+    _show(found, as_json, too_few(records, found.mu, unit, classes))
 
 
 def _one_of(noise: float | None, epsilon: float | None, option: str) -> float | None:

@@ -20,6 +20,7 @@ from resperturb.features.extractors.scattering import CHANNELS
 from resperturb.heads.rows import unit_rows
 from resperturb.models.names import NetworkName
 from resperturb.models.source import Argument, NetworkSource, Request, register_network
+from resperturb.progress import Lines
 
 # Sets of images with known features, and which part of their data set they are.
 Sets = Callable[[], Iterable[tuple[ImageSet, Part]]]
@@ -158,11 +159,17 @@ def _remember(known: dict[bytes, Any], extractor: Extractor, digest: str, images
     mark = digest, images.fingerprint
     if mark in _remembered or not len(images):
         return
-    _remembered.add(mark)
-    rows = extractor.compute(images, part)
+    rows = extractor.compute(images, part, Lines(f"features of the {part} images", unit="images").step)
     for start in range(0, len(images), _AT_ONCE):
         for place, image in enumerate(images.images[start : start + _AT_ONCE].numpy(), start):
-            known.setdefault(_digest(image), rows[place])
+            row = rows[place]
+            kept = known.setdefault(_digest(image), row)
+            if kept is not row and not np.allclose(kept, row, rtol=1e-3, atol=1e-3 * np.abs(row).max()):
+                raise UsageError(
+                    f"{part} image {place} has the same pixels as another image, and its features differ: features "
+                    "must follow from the pixels alone."
+                )
+    _remembered.add(mark)
 
 
 def _check_digest(module: nn.Module, state: Mapping[str, Tensor], prefix: str, *unused: object) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from resperturb.heads.estimator import DPHead, dp_head
     from resperturb.heads.worst_case import HeadAudit, audit_head
 
+HEADS: dict[str, type[Descent] | type[OneShot]] = {"gradient": Descent, "one-shot": OneShot}
+
 __all__ = ["DPHead", "Descent", "HeadAudit", "OneShot", "Release", "audit_head", "dp_head"]
 
 # These need scikit-learn, which takes a second to load, and a training of a network does without.

@@ -16,9 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from resperturb.bounds.arrays import Array, Floats, Ints
+from resperturb.checks import finite_rows
 from resperturb.errors import UsageError
-from resperturb.heads.gradient import Descent
-from resperturb.heads.one_shot import OneShot
+from resperturb.heads import HEADS, Descent, OneShot
 from resperturb.heads.release import OnRelease, noise_of
 from resperturb.heads.rows import rows_of, unit_rows
 from resperturb.privacy.dp_head import HeadGuarantee, check_numbers, head_guarantee, head_mu, too_few
@@ -26,10 +26,6 @@ from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 
 Head = Literal["gradient", "one-shot"]
 
-HEADS: dict[str, tuple[type[Descent] | type[OneShot], str]] = {
-    "gradient": (Descent, "noisy gradient descent on all records"),
-    "one-shot": (OneShot, "ridge regression from sums released once"),
-}
 OWN_SECRET = Assumption("enforced", "The noise comes from 128 bits of the operating system, which nobody kept.")
 SEEDED = Assumption(
     "not met",
@@ -108,19 +104,21 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             UsageError: A parameter or an array cannot be used.
         """
-        settings, words = self._settings()
+        settings = self._settings()
         mu = head_mu(self.epsilon, self.delta)
         features, labels = validate_data(self, X, y)
         check_classification_targets(labels)
         codes = self._coded(labels)
         unit, units = _units(groups, len(features))
-        if (name := "record" if groups is None else self.unit) and (warning := too_few(units, mu, name)):
+        if (name := "record" if groups is None else self.unit) and (
+            warning := too_few(units, mu, name, len(self.classes_))
+        ):
             warnings.warn(warning, UserWarning, stacklevel=2)
         rows = rows_of(features, codes, len(self.classes_), unit, units)
         check_numbers(settings.numbers(rows.x.shape[1], len(self.classes_)))
         secret = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         self.coef_ = settings.fit(rows, mu, noise_of(secret), on_release).T
-        self.guarantee_ = self._proven(mu, words, units, name)
+        self.guarantee_ = self._proven(mu, settings.words, units, name)
         return self
 
     def guarantee(self) -> Guarantee:
@@ -150,14 +148,14 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits: Floats = unit_rows(validate_data(self, X, reset=False)) @ self.coef_.T
         return logits
 
-    def _settings(self) -> tuple[Descent | OneShot, str]:
+    def _settings(self) -> Descent | OneShot:
         if self.head not in HEADS:
             raise UsageError(f"there is no head {self.head!r}; known are {', '.join(HEADS)}.")
-        kind, words = HEADS[self.head]
+        kind = HEADS[self.head]
         settings = kind() if self.settings is None else self.settings
         if not isinstance(settings, kind):
             raise UsageError(f"the head {self.head!r} takes settings of {kind.__name__}, not {settings!r}.")
-        return settings, words
+        return settings
 
     def _coded(self, labels: Array) -> Ints:
         """Number the labels by the public list of classes; a class that does not occur is no error."""
@@ -235,11 +233,15 @@ def dp_head(
     unit = str(getattr(groups, "name", None) or "group")
     try:
         estimator = DPHead(epsilon, delta, classes=classes, head=head, settings=settings, unit=unit)
+        rows = np.asarray(features)
+        if rows.ndim == 2 and rows.dtype.kind == "f":
+            finite_rows("the features", rows)
         return estimator.fit(features, labels, groups, on_release=on_release)
     except ValueError as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"the arrays cannot be used: {error}") from error
+        reason = str(error).partition("\n")[0].rstrip(".:")  # what follows shows private rows
+        raise UsageError(f"the features or labels cannot be used: {reason}.") from error
 
 
 def _units(groups: ArrayLike | None, records: int) -> tuple[Ints | None, int]:

@@ -10,6 +10,7 @@ no batch has to be secret. Everything after a release is post-processing.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import softmax
@@ -34,6 +35,8 @@ class Descent:
     >>> Descent().sigma(mu=0.7191), Descent().learning_rate(units=2924, mu=0.7191)
     (13.906..., 3.15...)
     """
+
+    words: ClassVar = "noisy gradient descent on all records"
 
     steps: int = 100
     clip: float = 0.1
@@ -74,7 +77,39 @@ class Descent:
             The weights, one column per class.
         """
         shape = rows.x.shape[1], rows.classes
-        return descend(self, clipped_sums(rows, self.clip), shape, rows.units, mu, noise, on_release)
+        return self.follow(clipped_sums(rows, self.clip), shape, rows.units, mu, noise, on_release)
+
+    def follow(
+        self,
+        contributions: Contributions,
+        shape: tuple[int, int],
+        units: int,
+        mu: float,
+        noise: Noise,
+        on_release: OnRelease | None = None,
+    ) -> Floats:
+        """Follow noisy sums of contributions, as :meth:`fit` does; ``mu`` holds if a unit changes one by at most 1.
+
+        Args:
+            contributions: Maps weights to the sum.
+            shape: Of the weights.
+            units: The public number of units.
+            mu: Gaussian-DP parameter of all releases together.
+            noise: The source of normals.
+            on_release: Called with the release of every step.
+
+        Returns:
+            The last weights.
+        """
+        sigma, rate = self.sigma(mu), self.learning_rate(units, mu)
+        weights, velocity = np.zeros(shape), np.zeros(shape)
+        for step in range(self.steps):
+            release = Release(step, "gradient", noisy(contributions(weights), sigma, noise(shape)))
+            if on_release is not None:
+                on_release(release)
+            velocity = self.momentum * velocity + release.value / units
+            weights = weights - rate * velocity
+        return weights
 
     def crafted(self, releases: Sequence[Release], classes: int, coordinate: int, label: int, mu: float) -> float:
         """Return the statistic of the worst case: standard normal without the crafted record, shifted by mu with it.
@@ -84,40 +119,6 @@ class Descent:
         shift = np.where(np.arange(classes) == label, -1.0, 1.0 / (classes - 1))
         total = sum(release.value[coordinate] @ shift for release in releases) / np.linalg.norm(shift)
         return float(total) / (self.sigma(mu) * math.sqrt(self.steps))
-
-
-def descend(
-    settings: Descent,
-    contributions: Contributions,
-    shape: tuple[int, int],
-    units: int,
-    mu: float,
-    noise: Noise,
-    on_release: OnRelease | None = None,
-) -> Floats:
-    """Follow noisy sums of contributions; ``mu`` holds if a unit changes the sum by at most 1.
-
-    Args:
-        settings: The constants.
-        contributions: Maps weights to the sum.
-        shape: Of the weights.
-        units: The public number of units.
-        mu: Gaussian-DP parameter of all releases together.
-        noise: The source of normals.
-        on_release: Called with the release of every step.
-
-    Returns:
-        The last weights.
-    """
-    sigma, rate = settings.sigma(mu), settings.learning_rate(units, mu)
-    weights, velocity = np.zeros(shape), np.zeros(shape)
-    for step in range(settings.steps):
-        release = Release(step, "gradient", noisy(contributions(weights), sigma, noise(shape)))
-        if on_release is not None:
-            on_release(release)
-        velocity = settings.momentum * velocity + release.value / units
-        weights = weights - rate * velocity
-    return weights
 
 
 def clipped_sums(rows: HeadRows, clip: float) -> Contributions:
@@ -137,13 +138,12 @@ def clipped_sums(rows: HeadRows, clip: float) -> Contributions:
     # Terms of a sum are at most 1.5/clip, and the number of rows is public.
     bits = MANTISSA_BITS - GRID_BITS - math.ceil(math.log2(1.5 * len(rows.x) / min(clip, 1.0)))
     cells = rows.sizes * math.sqrt(rows.classes) * 2.0**-bits
-    rounding = (rows.sizes + rows.classes + 8.0) * rows.sizes**2 * 2.0**-52 / min(clip, 1.0) ** 2
+    rounding = (rows.sizes + rows.x.shape[1] * rows.classes + 8.0) * rows.sizes**2 * 2.0**-52 / min(clip, 1.0) ** 2
     largest = np.maximum(1 - cells - rounding, 0)
 
     def contributions(weights: Floats) -> Floats:
         errors = softmax(rows.x @ weights, axis=1) - rows.targets
-        squares = np.bincount(rows.unit, (errors * (rows.gram @ errors)).sum(axis=1), minlength=rows.units)
-        scales = largest / np.maximum(np.sqrt(np.maximum(squares, 0)), clip)
+        scales = largest / np.maximum(np.sqrt(rows.squares(errors)), clip)
         total: Floats = rows.x.T @ cut(errors * scales[rows.unit][:, None], bits)
         return total
 

@@ -8,15 +8,14 @@ more accurate on all data that we tried.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from resperturb.bounds.arrays import Floats
 from resperturb.checks import positive
 from resperturb.heads.release import Noise, OnRelease, Release, noisy
-from resperturb.heads.rows import HeadRows, cut
-
-_BITS = 16
+from resperturb.heads.rows import MANTISSA_BITS, HeadRows, cut
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,8 @@ class OneShot:
     >>> round(OneShot().sigma(mu=0.7191, classes=10), 3)
     1.917
     """
+
+    words: ClassVar = "ridge regression from sums released once"
 
     ridge: float = 0.5
 
@@ -88,7 +89,8 @@ class OneShot:
 
 def sums(rows: HeadRows) -> tuple[Floats, Floats]:
     """Add up the units' means of ``x x^T`` and ``x (y - 1/C)^T``, exactly: on a grid, cut towards zero."""
+    bits = min(16, (MANTISSA_BITS - rows.units.bit_length()) // 2)  # each unit adds at most 1
     share = 1 / np.sqrt(rows.sizes[rows.unit])[:, None]
-    x = cut(rows.x * share, _BITS)
-    labels = cut((rows.targets - 1 / rows.classes) * share, _BITS)
+    x = cut(rows.x * share, bits)
+    labels = cut((rows.targets - 1 / rows.classes) * share, bits)
     return x.T @ x, x.T @ labels

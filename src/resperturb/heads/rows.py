@@ -19,6 +19,9 @@ CONSTANT = 0.1
 # Coordinates are multiples of 2^-GRID_BITS.
 GRID_BITS = 14
 MANTISSA_BITS = 53
+# The norm of a unit's sum follows from inner products of its records, whose number is the square of theirs; that of a
+# unit with more records than this, from the sum itself.
+FEW = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,21 +54,31 @@ class HeadRows:
 
     @cached_property
     def gram(self) -> sparse.csr_array:
-        """Inner products of the records of one unit; zero between units."""
-        order = np.argsort(self.unit, kind="stable")
-        starts = np.cumsum(self.sizes) - self.sizes
-        sizes = self.sizes[self.unit[order]]  # of the unit of each record
-        one = np.repeat(np.arange(len(order)), sizes)
-        within = np.arange(len(one)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        other = starts[self.unit[order]][one] + within
-        one, other = order[one], order[other]
-        values = np.concatenate(
-            [
-                np.einsum("ij,ij->i", self.x[one[at : at + 4096]], self.x[other[at : at + 4096]])
-                for at in range(0, len(one), 4096)
-            ]
-        )
-        return sparse.csr_array((values, (one, other)), shape=(len(order), len(order)))
+        """Inner products of the records of one unit, of units that have few; zero between units."""
+        own = np.flatnonzero(self.sizes[self.unit] <= FEW)
+        shape = len(self.x), self.units
+        members = sparse.csr_array((np.ones(len(own)), (own, self.unit[own])), shape=shape)
+        pairs = (members @ members.T).tocoo()
+        for at in range(0, pairs.nnz, 4096):
+            part = slice(at, at + 4096)
+            pairs.data[part] = np.einsum("ij,ij->i", self.x[pairs.row[part]], self.x[pairs.col[part]])
+        return pairs.tocsr()
+
+    @cached_property
+    def large(self) -> dict[int, Ints]:
+        """The records of each unit that has many."""
+        return {int(unit): np.flatnonzero(self.unit == unit) for unit in np.flatnonzero(self.sizes > FEW)}
+
+    def squares(self, errors: Floats) -> Floats:
+        """Return the squared norm of the sum of ``x e^T`` over the records of each unit.
+
+        Args:
+            errors: One row e per record.
+        """
+        found = np.bincount(self.unit, (errors * (self.gram @ errors)).sum(axis=1), minlength=self.units)
+        for unit, own in self.large.items():
+            found[unit] = np.square(self.x[own].T @ errors[own]).sum()
+        return np.maximum(found, 0)
 
 
 def rows_of(

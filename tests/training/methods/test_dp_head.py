@@ -15,7 +15,7 @@ from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.features.networks import OnFeatures
 from resperturb.heads import Descent
-from resperturb.heads.gradient import clipped_sums, descend
+from resperturb.heads.gradient import clipped_sums
 from resperturb.heads.release import noise_of
 from resperturb.heads.rows import rows_of
 from resperturb.noise import derive_key
@@ -111,7 +111,7 @@ def test_the_weights_are_those_of_the_mechanism(folder: Path, tmp_path: Path) ->
         return noise_of(int.from_bytes(derive_key(b"dp-head", 7, next(keys))))(shape)
 
     mu = head_mu(3.0, 1e-5)
-    expected = descend(settings, clipped_sums(prepared, 0.1), (WIDTH + 1, 2), PATIENTS, mu, noise)
+    expected = settings.follow(clipped_sums(prepared, 0.1), (WIDTH + 1, 2), PATIENTS, mu, noise)
     np.testing.assert_allclose(weights_of(trained).numpy().T, expected, rtol=1e-9)
 
 
@@ -234,6 +234,16 @@ def test_features_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) 
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(UsageError, match="row 5 of the train features"):
         train(config_of(folder, features=f"file:{tmp_path / 'bad.npz'}"), runs=tmp_path)
+
+
+def test_images_that_are_alike_need_features_that_are_alike(folder: Path, tmp_path: Path) -> None:
+    arrays = dict(np.load(folder / "data.npz"))
+    arrays["x_train"][5] = arrays["x_train"][4]
+    np.savez(tmp_path / "data.npz", **arrays)
+    np.savez(tmp_path / "features.npz", **{name: -rows for name, rows in np.load(folder / "features.npz").items()})
+    config = config_of(folder, data={"spec": str(tmp_path / "data.npz")}, features=f"file:{tmp_path}/features.npz")
+    with pytest.raises(UsageError, match="train image 5 has the same pixels as another"):
+        train(config, runs=tmp_path)
 
 
 def test_from_the_command_line(folder: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from resperturb.checks import finite_rows
 from resperturb.data.images import ImageSet
 from resperturb.data.paths import expanded, printable
 from resperturb.errors import UsageError
@@ -74,10 +75,9 @@ class FileFeatures(Extractor):
                 f"the {part} labels of {self._file} are not those of the images: bring the rows into the order of "
                 f"the data set, with its class numbers (0 is {images.classes[0]!r})."
             )
-        found = np.array(rows, dtype=np.float32)
-        if not np.isfinite(found).all():
-            at = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-            raise UsageError(f"row {at} of the {part} features of {self._file} is not finite: correct or remove it.")
+        with np.errstate(over="ignore"):  # what is too large is not finite
+            found = np.array(rows, dtype=np.float32)
+        finite_rows(f"the {part} features of {self._file}", found)
         return found
 
 
@@ -105,4 +105,4 @@ def _load(place: Path, name: str) -> NDArray[Any] | None:
             found: NDArray[Any] | None = arrays.get(name)
             return found
     except (ValueError, OSError, EOFError, AttributeError, TypeError) as error:
-        raise UsageError(f"{printable(place)} cannot be read as arrays ({error}); file: takes {_LAYOUT}.") from error
+        raise UsageError(f"{printable(place)} cannot be read as arrays of numbers; file: takes {_LAYOUT}.") from error

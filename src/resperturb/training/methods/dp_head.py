@@ -21,8 +21,8 @@ from torch import nn
 from resperturb.data.images import ImageSet
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.features.networks import OnFeatures
-from resperturb.heads.gradient import Descent, clipped_sums
-from resperturb.heads.one_shot import OneShot
+from resperturb.heads import HEADS, Descent, OneShot
+from resperturb.heads.gradient import clipped_sums
 from resperturb.heads.release import Noise, noise_of, noisy
 from resperturb.heads.rows import rows_of
 from resperturb.models.names import ON_FEATURES
@@ -38,10 +38,6 @@ from resperturb.training.secret import secrecy
 from resperturb.training.steps import StepOutcome, Steps, correct
 
 _logger = logging.getLogger(__name__)
-
-WORDS = {"gradient": "noisy gradient descent on all records", "one-shot": "ridge regression from sums released once"}
-# Extractors whose weights or rows a user brings along, and which only the user can vouch for.
-_OWN = "the features come from a file of your own"
 
 
 def _finite(value: object) -> object:
@@ -100,7 +96,7 @@ class DpHead(Method):
         """Give the head and its clipping."""
         noise = "without noise" if self.target_epsilon is None else f"epsilon {self.target_epsilon:g}"
         clip = f", contributions clipped to {self.clip:g}" if self.head == "gradient" else ""
-        return f"DP head, {noise}, {WORDS[self.head]}{clip}"
+        return f"DP head, {noise}, {HEADS[self.head].words}{clip}"
 
     def settings(self, config: TrainConfig) -> Descent:
         """Return the constants of the descent."""
@@ -151,8 +147,8 @@ class DpHead(Method):
             )
         if own and not self.public_features:
             raise UsageError(
-                f"{_OWN}: the guarantee holds only if they were made without these images. If so, say it: "
-                "--public-features."
+                "the features, or the weights that compute them, come from a file of your own: the guarantee holds "
+                "only if they were made without these images. If so, say it: --public-features."
             )
 
     def steps(self, config: TrainConfig, members: ImageSet, execution: Execution) -> "HeadSteps":
@@ -176,7 +172,7 @@ class DpHead(Method):
         proven = head_guarantee(
             mu=self.mu * math.sqrt(min(1.0, steps / config.epochs)),
             delta=delta,
-            head=WORDS[self.head],
+            head=HEADS[self.head].words,
             records=max(1, min(records, units)),
             unit=config.data.group_column or "record",
             secrecy=secrecy(config),
@@ -186,7 +182,7 @@ class DpHead(Method):
 
 
 _CONFIRMED = (
-    Assumption("assumed", "The user said that weights or features of an own file were made without these records."),
+    Assumption("assumed", "The user's own weights or features were made without these records, as the user said."),
 )
 
 
@@ -226,7 +222,7 @@ class HeadSteps(Steps):
         self.contributions = clipped_sums(self.rows, self.method.clip)
         self.x, self.labels = torch.from_numpy(self.rows.x), members.labels
         units, name = self.method.units or len(members), config.data.group_column or "record"
-        if not math.isinf(self.method.mu) and (few := too_few(units, self.method.mu, name)):
+        if not math.isinf(self.method.mu) and (few := too_few(units, self.method.mu, name, classes)):
             self.notes.append(few)
 
     def take(self, progress: Progress) -> StepOutcome:
