@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen.dry_run:
         plan = asked.plan(chosen.out, chosen.hours, chosen.jobs)
         assert plan is not None
-        print(plan.words(asked.models, chosen.jobs))
+        print("\n".join(plan.lines(asked.models, chosen.jobs)))
         return
     found = asked.run(chosen.out, jobs=chosen.jobs, hours=chosen.hours)
     if chosen.save:

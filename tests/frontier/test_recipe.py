@@ -129,8 +129,11 @@ SMALL = ("--data", "fashion-sample", "--image-size", "8", "--limit", "100", "--e
 
 
 def test_the_command_trains_reports_and_says_beforehand_what_it_takes(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    chosen = (*SMALL, "--defences", "weight-decay", "--strengths", "1", "--out", str(out), "--jobs", "1", "--json")
+    out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
+    recipe.write_text("batch_size: 8\nlr: 0.05\nepochs: 6\n")
+    small = [option for option in SMALL if option not in ("--epochs", "1")]
+    chosen = (*small, "--defences", "weight-decay", "--strengths", "1", "--out", str(out), "--jobs", "1", "--json")
+    chosen = (*chosen, "--config", str(recipe))
     dry = command(*chosen, "--dry-run")
     assert list(json.loads(dry.stdout)["seconds"]) == ["no defence", "weight decay 0.005"]  # type: ignore[attr-defined]
     assert not out.exists()
@@ -139,6 +142,12 @@ def test_the_command_trains_reports_and_says_beforehand_what_it_takes(tmp_path: 
     assert "accuracy at least" in found["recommendation"]["sentence"]
     assert {path.name for path in out.iterdir()} >= {"frontier.json", "frontier.html", "no-defence"}
     assert "<svg" in (out / "frontier.html").read_text()
+
+
+def test_models_that_learn_nothing_without_a_defence_end_the_study(tmp_path: Path) -> None:
+    result = command(*SMALL, "--defences", "weight-decay", "--out", str(tmp_path / "out"), "--jobs", "1")
+    assert "the models of 'no defence' did not learn: their test accuracy is 0." in str(result.exception)  # type: ignore[attr-defined]
+    assert not (tmp_path / "out" / "weight-decay-0.005" / "models").exists()
 
 
 @pytest.mark.parametrize(

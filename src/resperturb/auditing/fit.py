@@ -68,7 +68,7 @@ class FitTask(Task):
         """Fit, query, keep."""
         place = folder / MODELS / self.job.folder.name
         job = replace(self.job, folder=place, shared=shared, accelerator=accelerator)
-        with _silenced() if job.number else nullcontext():
+        with silenced() if job.number else nullcontext():
             for stage, answers in answered(self.trainee, job, self.candidates, self.draws):
                 keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
 
@@ -90,7 +90,7 @@ class FitTask(Task):
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Keep what a library prints of every training off the screen; show the end of it if the training fails."""
     said, disabled = io.StringIO(), logging.root.manager.disable
     logging.disable(max(disabled, logging.INFO))  # handlers hold the screen that they were made with

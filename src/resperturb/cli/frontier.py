@@ -94,7 +94,7 @@ def frontier(
         emit(
             {"seconds": plan.seconds, "models": models, "left_out": [*study.left_out, *plan.left_out]},
             as_json,
-            lambda console: console.print(plan.words(models, jobs), markup=False),
+            lambda console: console.print("\n".join(plan.lines(models, jobs)), markup=False, soft_wrap=True),
         )
         return
     where = engine_of(engine, ray_address, ray_cpus, ray_gpus)

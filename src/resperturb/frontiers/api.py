@@ -81,7 +81,7 @@ def frontier(
 
     Raises:
         UsageError: A setting does not fit ``train``, ``train`` ignores its settings, or a column does not fit.
-        ResperturbError: Fewer than half of the models without a defence learned.
+        ResperturbError: The models without a defence did not learn.
     """
     known = check_labels(labels)
     candidates = candidates_of(known, groups, kinds, population=population, seed=seed)

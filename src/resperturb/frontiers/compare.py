@@ -178,7 +178,8 @@ def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tupl
     deviate from that is carried along the line, so that the spread over targets has the error of both axes.
     """
     means, leaks = curve.accuracy.mean(axis=1), curve.leaks[endpoint]
-    setting = curve.setting + ("" if curve.epsilon is None else f" (proven epsilon {curve.epsilon:.3g})")
+    said = curve.epsilon is None or "epsilon" in curve.setting
+    setting = curve.setting if said else f"{curve.setting} (proven epsilon {curve.epsilon:.3g})"
     wanted = float(accuracy.mean())
     for stage, mean in enumerate(means):
         if mean >= wanted:

@@ -19,7 +19,7 @@ from resperturb.auditing.api import plan_of
 from resperturb.auditing.assess import exposed_units
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Design, leave_one_out
-from resperturb.auditing.fit import Models, fit_models
+from resperturb.auditing.fit import Models, fit_models, silenced
 from resperturb.auditing.store import Store, answers_path, array_digest, opened_store
 from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.arrays import Bools, Floats, Texts
@@ -86,19 +86,20 @@ class StudyPlan:
     seconds: Mapping[str, float]
     left_out: tuple[str, ...] = ()
 
-    def words(self, models: int, jobs: int | None = None) -> str:
-        """Say what will be trained and how long that takes.
+    def lines(self, models: int, jobs: int | None = None) -> list[str]:
+        """Say what will be trained and how long that takes: in all, what is left out, and by setting.
 
         Args:
             models: The models of each setting.
             jobs: Fits at a time; one per core if None.
         """
         jobs = _room(jobs)
-        each = ", ".join(f"{name} ({duration(seconds / jobs)})" for name, seconds in self.seconds.items())
         total = duration(sum(self.seconds.values()) / jobs)
-        left = f" Left out: {'; '.join(self.left_out)}." if self.left_out else ""
-        count = len(self.seconds)
-        return f"{count} settings of {models} models, {jobs} at a time, about {total} in all: {each}.{left}"
+        return [
+            f"{len(self.seconds)} settings of {models} models, {jobs} at a time, about {total} in all",
+            *(f"left out: {one}" for one in self.left_out),
+            *(f"{name}: {duration(seconds / jobs)}" for name, seconds in self.seconds.items()),
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +180,8 @@ class Study:
             if not isinstance(setting.trainee, Timed):
                 return None
             missing = self._missing(setting, out)
-            each = setting.trainee.seconds(rows, len(self.candidates.rows), self.draws) if missing else 0.0
+            with silenced():
+                each = setting.trainee.seconds(rows, len(self.candidates.rows), self.draws) if missing else 0.0
             seconds[setting.name] = missing * each
         return self._fitting(seconds, hours, jobs)
 
@@ -206,7 +208,7 @@ class Study:
 
         Raises:
             UsageError: Two settings give the same models, or nothing fits into the hours.
-            ResperturbError: Fewer than half of the models without a defence learned.
+            ResperturbError: The models without a defence did not learn.
         """
         if out is not None and out.is_file():
             raise UsageError(f"{out} is a file; a frontier is kept in a folder.")
@@ -222,7 +224,8 @@ class Study:
                 if plan is None or setting.name in plan.seconds
             }
             plan = plan or self._measured_plan(stores, out, engine, jobs, hours)
-            lines.say(plan.words(self.models, jobs))
+            for line in plan.lines(self.models, jobs)[: 1 + len(plan.left_out)]:
+                lines.say(line)
             left_out = [*self.left_out, *plan.left_out]
             for setting in (one for one in self.settings if one.name in plan.seconds):
                 lines.say(f"{setting.name} ({len(curves) + 1} of {len(plan.seconds)})")
@@ -238,6 +241,8 @@ class Study:
                     continue
                 left_out += [f"of {setting.name} {text}" for text in words]
                 curve, scores = self._attacked(setting, models, left)
+                if not curves:
+                    self._check_learned(curve)
                 curves.append(curve)
                 groups += self._groups(setting, scores, left.members[left.targets])
                 if (exposed := exposed_units(models, left)) is not None:
@@ -262,6 +267,16 @@ class Study:
             result.save(out / RESULT_FILE)
             self._keep_exposed(out / EXPOSED_FILE, named)
         return result
+
+    def _check_learned(self, curve: Curve) -> None:
+        """Refuse to compare defences of models that learn nothing without one."""
+        counts, accuracy = np.bincount(self.candidates.labels), float(curve.accuracy[-1].mean())
+        chance = counts.max() / counts.sum()
+        if accuracy <= chance + 1 / np.sqrt(counts.sum()):
+            raise ResperturbError(
+                f"the models of {curve.setting!r} did not learn: their test accuracy is {accuracy:.3f}, and always "
+                f"naming the most frequent class gives {chance:.3f}. Train for longer, or in smaller batches."
+            )
 
     def _store(self, setting: StudiedSetting, out: Path | None) -> AbstractContextManager[Store]:
         plan = plan_of(setting.trainee, self.candidates, self.design, (self.draws,))
