@@ -3,7 +3,9 @@
 import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,6 +13,7 @@ from safetensors.torch import load_file
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.noise import normals
 from resperturb.perturbation import Additive, strategy_of
+from resperturb.training.audited import recipe_candidates, target_candidates
 from resperturb.training.config import DataConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, evaluate, train
@@ -193,3 +196,44 @@ def test_the_share_of_clipped_images_is_reported(tmp_path: Path) -> None:
     norms = [float(normalize(image, 0.5, 0.25).norm()) for image in images]
     assert 0 < run.result.inputs_clipped < 1
     assert run.result.inputs_clipped == pytest.approx(sum(norm > 45 for norm in norms) / len(norms))
+
+
+def test_early_stopping_keeps_the_best_epoch_and_resumes(tmp_path: Path) -> None:
+    settings = {"data": {"limit": 200, "part": "all"}, "epochs": 30, "patience": 2, "batch_size": 16}
+    config = tiny_config(**settings)
+    run = train(config, runs=tmp_path / "whole")
+    inputs = load_inputs(run.config.data)
+    measured = [entry.validation_accuracy or 0.0 for entry in run.metrics()]
+    best = measured.index(max(measured))
+    assert len(measured) == min(30, best + 3)
+    assert len(inputs.validation) == 20
+    assert not np.isin(inputs.validation, inputs.member_indices("all")).any()
+    assert run.result.records == 180
+    again = evaluate(run.load_model(), inputs.train.select(inputs.validation), run.config, draws=1)
+    assert again.accuracy == measured[best]
+    assert any(f"epoch {best + 1} of {len(measured)}" in note for note in run.result.notes)
+    with pytest.raises(Stop):
+        train(config, runs=tmp_path / "crashed", on_update=crash_at(12 * (best + 1) + 5))
+    assert same(run, train(config, runs=tmp_path / "crashed"))
+
+
+def test_validation_images_are_neither_members_nor_candidates(tmp_path: Path) -> None:
+    data = {"limit": 200, "part": "all", "canaries": {"mislabelled": 10}, "validation": 0.2}
+    config = tiny_config(data=data, patience=1, epochs=2)
+    validation = load_inputs(config.data).validation
+    assert len(validation) == 40
+    for found in (recipe_candidates(config.data), target_candidates(config.data)[0]):
+        assert not np.isin(validation, found.rows).any()
+        assert not np.isin(validation, found.always).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"method": "dpsgd"}, "which the guarantee of DP-SGD does not cover"),
+        ({"data": {"part": "target_train"}}, "not with the part 'target_train'"),
+    ],
+)
+def test_early_stopping_is_refused_where_it_would_break_something(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        tiny_config(**{"data": {"part": "all"}, **settings}, patience=1)

@@ -189,7 +189,8 @@ class AuditResult:
         attack, kind = self.headline
         found = attack.metrics[kind]
         low, high = found.auc_interval
-        about = {RECORD: "", GROUP: f" per {self.unit}"}.get(kind, f" on {kind}")
+        record = " per record" if GROUP in attack.metrics else ""
+        about = {RECORD: record, GROUP: f" per {self.unit}"}.get(kind, f" on {kind}")
         also = [f"{attack.metrics[RECORD].auc:.3f} per record"] if kind == GROUP else []
         also += [f"mean over {found.targets} targets"] if found.targets > 1 else []
         more = f", {', '.join(also)}," if also else ""

@@ -157,17 +157,17 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
 
     from resperturb.report.wording import tried
 
-    strongest = found.strongest
-    low, high = strongest.auc_interval
+    strongest, kind = found.headline
+    low, high = strongest.metrics[kind].auc_interval
     of = "the strongest of " if len(found.fixed) > 1 else ""
     console.print(Text(visible(_verdict(found)), style="bold red" if found.leaks else "bold"))
     console.print(
-        f"AUC {strongest.auc:.3f} ({low:.3f} to {high:.3f}) by {strongest.full_name}: {of}{tried(found)}.\n"
+        f"AUC {strongest.metrics[kind].auc:.3f} ({low:.3f} to {high:.3f}) on {_plural(found, kind)} by "
+        f"{strongest.full_name}: {of}{tried(found)}.\n"
         f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
         f"{found.model.test_accuracy:.3f}.",
         markup=False,
     )
-    kind = strongest.kind
     kinds = [one for one in dict.fromkeys(one for attack in found.fixed for one in attack.metrics) if one != kind]
     if verbose:
         console.print(_axes(found, kind))
@@ -190,11 +190,12 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
 
 def _verdict(found: "AuditResult") -> str:
     """The verdict in a line that 80 columns hold."""
-    from resperturb.bounds.audit_result import RECORD
+    from resperturb.bounds.audit_result import GROUP, RECORD
 
     verb = "leaks" if found.leaks else "was not seen to leak"
-    areas = [f"AUC {found.strongest.auc:.3f}"]
-    if found.canaries is not None and found.strongest.kind == RECORD:
+    attack, kind = found.headline
+    areas = [f"AUC {attack.metrics[kind].auc:.3f}"]
+    if found.canaries is not None and kind in (RECORD, GROUP):
         areas.append(f"canaries {found.canaries.auc:.3f}")
     epsilon = found.epsilon_lower.epsilon
     shown = f"epsilon >= {epsilon:.3g}" if epsilon else "no epsilon shown"

@@ -383,11 +383,12 @@ def _how_to_audit(run: Any) -> str:
             f"Next: resperturb audit {run.path}"
         )
     how = (
-        "asks for its canaries"
+        "attacks its canaries"
         if data.canaries is not None
-        else "trains models like it on halves of these images, for what this way of training leaks"
+        else "audits the recipe: trains models like it on halves of these images"
     )
-    return f"Trained on all {result.records} training images; {tested}. Next: resperturb audit {run.path} ({how})"
+    trained = f"{result.records} training images" if data.validation else f"all {result.records} training images"
+    return f"Trained on {trained}; {tested}. Next: resperturb audit {run.path} ({how})"
 
 
 @contextmanager

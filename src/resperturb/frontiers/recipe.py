@@ -229,6 +229,8 @@ def recipe_study(
         UsageError: A defence is unknown, changes nothing, or does not go with the network.
     """
     plain = make_config(**recipe)
+    if plain.patience is not None:
+        raise UsageError("every checkpoint of a frontier is early stopping; leave patience out.")
     count = len(load_inputs(plain.data).train)
     chosen, left_out = _configurable(settings_of(tuple(defences), strengths), recipe, bool(defences))
     wanted = dict.fromkeys(DEFENCES[one.defence].canary for one, _ in chosen)

@@ -280,7 +280,8 @@ def recipe_candidates(data: DataConfig) -> Candidates:
     inputs = load_inputs(data)
     canaries = inputs.canaries(data.part)
     left_out = np.zeros(0, dtype=np.int64) if canaries is None else canaries.left_out
-    images = np.setdiff1d(np.arange(len(inputs.train)), np.union1d(inputs.held_back, left_out))
+    aside = np.concatenate([inputs.held_back, inputs.validation, left_out])
+    images = np.setdiff1d(np.arange(len(inputs.train)), aside)
     return _candidates(data, images, _held(inputs, inputs.held_back, data), np.zeros(0, dtype=np.int64))
 
 

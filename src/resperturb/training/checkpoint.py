@@ -33,6 +33,7 @@ class EpochMetrics:
     test_auroc: Share | None = None
     test_sensitivity: Share | None = None
     test_specificity: Share | None = None
+    validation_accuracy: Share | None = None
     epsilon: Annotated[float, Field(ge=0)] | None = None
 
 
@@ -67,6 +68,12 @@ class Progress:
         self.correct += correct
         self.seen += seen
 
+    @property
+    def best_epoch(self) -> int:
+        """The first epoch with the largest validation accuracy, from 1; 0 if none was measured."""
+        known = [entry for entry in self.history if entry.validation_accuracy is not None]
+        return max(known, key=lambda entry: entry.validation_accuracy or 0.0).epoch if known else 0
+
     def start_epoch(self, epoch: int) -> None:
         """Count from the start of an epoch."""
         self.epoch, self.step = epoch, 0
@@ -80,12 +87,15 @@ def save_checkpoint(
     progress: Progress,
     digest: str,
     generator: str = "",
+    best: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write everything that the next step depends on, whole or not at all, readable by the owner only.
 
-    ``generator`` names what draws the noise of a perturbation; it is empty for a training without noise.
+    ``generator`` names what draws the noise of a perturbation; it is empty for a training without noise. ``best`` are
+    the weights that early stopping returns to.
     """
     tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    tensors |= {f"best.{name}": value.contiguous() for name, value in (best or {}).items()}
     for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
             if isinstance(value, Tensor):
@@ -105,6 +115,11 @@ class Checkpoint:
     progress: Progress
     tensors: dict[str, Tensor]
     generator: str = ""
+
+    @property
+    def best(self) -> dict[str, Tensor]:
+        """The weights that early stopping returns to; none without it."""
+        return _under("best.", self.tensors)
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put a training back to where it was."""

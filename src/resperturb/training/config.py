@@ -37,6 +37,7 @@ from resperturb.training.predict import Constants
 CONFIG_SCHEMA = 2
 
 PRETRAINED = "pretrained"
+VALIDATION = 0.1
 
 # What the learning rate is divided by, and at which shares of the epochs.
 SCHEDULES: dict[str, tuple[int, tuple[float, ...]]] = {
@@ -101,6 +102,16 @@ def _on_features(values: dict[str, Any]) -> dict[str, Any]:
         args = _pairs(changed.get("model_args") or {})
         changed["model_args"] = {**(args if isinstance(args, dict) else {}), "weights": changed.pop("weights")}
     return changed
+
+
+def _with_validation(values: dict[str, Any]) -> dict[str, Any]:
+    """Keep a tenth of the images for early stopping, unless a share is given."""
+    data = values.get("data")
+    if values.get("patience") is None or data is None:
+        return values
+    if isinstance(data, DataConfig):
+        return values if data.validation else {**values, "data": data.model_copy(update={"validation": VALIDATION})}
+    return {**values, "data": {"validation": VALIDATION, **data}} if isinstance(data, dict) else values
 
 
 def _counts(value: object) -> object:
@@ -177,6 +188,8 @@ class DataConfig(_Frozen):
     - ``rows``: given row numbers of the training images followed by the canaries, which are those of a model of
       ``canaries_for``; see :meth:`TrainConfig.on_rows`.
 
+    ``validation`` is the share of the training images that early stopping looks at: of a model of all images they are
+    neither members nor non-members.
     ``canaries`` are records made for an audit. Each is added in memory by its own coin, drawn from ``subset_seed``,
     so that a model of all images can be attacked too.
     """
@@ -198,6 +211,9 @@ class DataConfig(_Frozen):
         default=None, description="Bits of 16-bit values, if files do not say; 16."
     )
     limit: Positive | None = Field(default=None, description="Use N random images of each part.")
+    validation: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        default=0.0, description="Share of the training images kept for --patience; 0.1."
+    )
     split_seed: Seed = Field(default=0, description="Seed of the split into quarters.")
     subset_seed: Seed = Field(default=0, description="Seed of the coins of audit and canaries.")
     rows: Rows = None
@@ -275,6 +291,9 @@ class TrainConfig(_Frozen):
     seeded_noise: bool = Field(default=False, description="Draw noise from --seed, to repeat; proves nothing.")
     method: MethodField = Field(default_factory=lambda: method_of("sgd"))
     epochs: Positive = Field(default=100, description="Passes over the images; 100, or 20 with --weights.")
+    patience: Positive | None = Field(
+        default=None, description="Stop N epochs after the best validation accuracy; keep the best."
+    )
     batch_size: Positive = Field(default=128, description="Images per step; 128.")
     optimizer: Literal["sgd", "adamw"] = Field(default="sgd", description="sgd for resnet8..., adamw for others.")
     lr: PositiveNumber = Field(default=0.1, description="First learning rate; 0.1 for resnet8..., else 1e-3.")
@@ -309,7 +328,7 @@ class TrainConfig(_Frozen):
         if not isinstance(values, dict):
             return values
         method = method_of(values.get("method") or "sgd")
-        values = _on_features(values)
+        values = _with_validation(_on_features(values))
         source = source_of(parse_name(values.get("model", method.defaults.get("model", "resnet8"))))
         tuned = source.fine_tuning if values.get("weights") else {}
         chosen = {**source.recipe, **tuned, **method.defaults, **values, "method": method}
@@ -334,6 +353,15 @@ class TrainConfig(_Frozen):
             raise UsageError("mean and std are two numbers, or as many of each as the images have channels.")
         if self.loss is not None and (self.label_smoothing or self.class_weights is not None):
             raise UsageError(f"label smoothing and class weights go with cross-entropy, not with {self.loss.name}.")
+        if (self.patience is None) != (self.data.validation == 0):
+            raise UsageError("validation images are kept for --patience, and --patience needs some; give both.")
+        if self.patience is not None and self.data.part not in ("all", "rows"):
+            raise UsageError(f"--patience goes with all training images, not with the part {self.data.part!r}.")
+        if self.patience is not None and self.method.private:
+            raise UsageError(
+                f"--patience chooses an epoch by private images, which the guarantee of {self.method.title} does not "
+                "cover; set --epochs instead."
+            )
         self.method.check(self)
         return self
 
@@ -424,7 +452,7 @@ class TrainConfig(_Frozen):
 
 
 # Fields that digests did not have at first, and two that they have under other names.
-_ADDED = frozenset({"bits", "rows", "canaries_for", "group_pattern", "positive"}) | {
+_ADDED = frozenset({"bits", "rows", "canaries_for", "group_pattern", "positive", "validation", "patience"}) | {
     *(
         "model_args",
         "weights",

@@ -25,6 +25,7 @@ class Inputs:
     canary_config: CanaryConfig | None = None
     rows: RowNumbers | None = None
     canaries_for: str = "all"
+    validation_share: float = 0.0
 
     @cached_property
     def quarters(self) -> Quarters:
@@ -48,12 +49,25 @@ class Inputs:
     def held_back(self) -> Indices:
         """A tenth of the images, at most 400 and by whole groups, that models of the part ``half`` never see."""
         count = len(self.train)
-        order = np.random.default_rng([self.split_seed, 3]).permutation(count)
-        wanted = min(400, count // 10)
-        groups = self.train.groups
-        if groups is None:
+        return self._aside(np.random.default_rng([self.split_seed, 3]).permutation(count), min(400, count // 10))
+
+    @cached_property
+    def validation(self) -> Indices:
+        """The images that early stopping looks at, by whole groups; none of them is held back as well."""
+        wanted = int(self.validation_share * len(self.train))
+        if not wanted:
+            return np.zeros(0, dtype=np.int64)
+        order = np.random.default_rng([self.split_seed, 4]).permutation(len(self.train))
+        chosen = self._aside(order[~np.isin(order, self.held_back)], wanted)
+        if not len(chosen):
+            raise UsageError(f"no whole group is small enough for {wanted} validation images; raise --validation.")
+        return chosen
+
+    def _aside(self, order: Indices, wanted: int) -> Indices:
+        """Take the first images of an order, or as many of its first groups as fit."""
+        if self.train.groups is None:
             return np.sort(order[:wanted])
-        names, codes = np.unique(groups, return_inverse=True)
+        names, codes = np.unique(self.train.groups, return_inverse=True)
         sizes = np.bincount(codes)
         chosen = np.zeros(len(names), dtype=bool)
         for group in dict.fromkeys(codes[order].tolist()):
@@ -83,7 +97,7 @@ class Inputs:
             return numbers[numbers < len(self.train)]
         if part == "all":
             canaries = self.canaries(part)
-            everybody = np.arange(len(self.train))
+            everybody = np.setdiff1d(np.arange(len(self.train)), self.validation)
             return everybody if canaries is None else np.setdiff1d(everybody, canaries.left_out)
         if part in ("audit", "half"):
             pool = self.candidates(part)
@@ -99,7 +113,7 @@ class Inputs:
         if part == "rows":
             part = self.canaries_for
         if part == "all":
-            spare = np.arange(len(self.train))
+            spare = np.setdiff1d(np.arange(len(self.train)), self.validation)
         else:
             spare = self.quarters.target_out if part == "shadow_train" else self.spare(part)
         return make_canaries(self.train, spare, config.counts, config.seed)
@@ -156,6 +170,7 @@ def load_inputs(data: DataConfig) -> Inputs:
             "canaries": None,
             "rows": None,
             "canaries_for": "all",
+            "validation": 0.0,
         }
     )
     try:
@@ -167,7 +182,16 @@ def load_inputs(data: DataConfig) -> Inputs:
             f"{error} The images are those of --data {data.spec} when this was trained: give the command in the "
             "folder that it was given in, or put them back."
         ) from error
-    inputs = Inputs(train, test, data.split_seed, data.subset_seed, data.canaries, data.rows, data.canaries_for)
+    inputs = Inputs(
+        train,
+        test,
+        data.split_seed,
+        data.subset_seed,
+        data.canaries,
+        data.rows,
+        data.canaries_for,
+        data.validation,
+    )
     if data.fingerprint and data.fingerprint != fingerprint(inputs):
         raise UsageError(
             f"{data.spec} is not the data this was made with: its images have changed (fingerprint "

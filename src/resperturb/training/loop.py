@@ -148,23 +148,27 @@ def _train(
     members = inputs.members(config.data.part)
     secret = None if config.seeded_noise else world.first(lambda: noise_secret(run.path, config.digest))
     steps = config.method.steps(config, members, Execution(accelerator, world, secret))
-    progress = _begin(run, steps, world)
+    progress, best = _begin(run, steps, world)
     started = time.monotonic() - progress.seconds
     total = config.epochs * steps.per_epoch
 
     def save_progress() -> None:
         progress.seconds = time.monotonic() - started
-        save_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, progress, config.digest, _generator(steps))
+        generator = _generator(steps)
+        save_checkpoint(run.checkpoint_path, steps.model, steps.optimizer, progress, config.digest, generator, best)
 
     def end_epoch() -> EpochMetrics:
         metrics = _end_of_epoch(progress, steps, inputs)
+        if progress.best_epoch == progress.epoch:
+            best.update({name: value.detach().cpu().clone() for name, value in steps.model.state_dict().items()})
         save_progress()
         _write_metrics(run, progress.history)
         return metrics
 
     steps.model.train()
     with _stop_requests(alone=world.size == 1) as stop_requested:
-        while progress.epoch < config.epochs:
+        waited = world.first(lambda: progress.epoch - progress.best_epoch)
+        while progress.epoch < config.epochs and (config.patience is None or waited < config.patience):
             epoch = progress.epoch
             while progress.step < steps.per_epoch:
                 outcome = _taken(steps, progress)
@@ -180,21 +184,22 @@ def _train(
                         f"stopped in epoch {epoch + 1} of {config.epochs}, after batch {progress.step} of "
                         f"{steps.per_epoch}. Everything is saved in {run.path}: rerun the same command to resume."
                     )
-            metrics = world.first(end_epoch)
+            metrics, waited = world.first(lambda: (end_epoch(), progress.epoch - progress.best_epoch))
             progress.start_epoch(epoch + 1)
             on_update(Update((epoch + 1) * steps.per_epoch, total, epoch, metrics))
     with steps.released():
-        world.first(lambda: _finish(run, steps, inputs, members, progress, draws))
+        world.first(lambda: _finish(run, steps, inputs, members, progress, best, draws))
 
 
-def _begin(run: Run, steps: Steps, world: World) -> Progress:
-    """Go on from the checkpoint, in all processes alike, or start."""
+def _begin(run: Run, steps: Steps, world: World) -> tuple[Progress, dict[str, torch.Tensor]]:
+    """Go on from the checkpoint, in all processes alike, or start; also give the best weights so far."""
 
     def read() -> Checkpoint | Progress:
         return read_checkpoint(run.checkpoint_path, run.config.digest) or Progress()
 
-    found = world.first(read)
+    found, best = world.first(read), {}
     if isinstance(found, Checkpoint):
+        best = found.best
         if found.generator and found.generator != _generator(steps):
             raise ResperturbError(
                 f"the noise of {run.path} was drawn by {found.generator}, and this machine has {_generator(steps)}, "
@@ -210,7 +215,7 @@ def _begin(run: Run, steps: Steps, world: World) -> Progress:
         found = found.progress
     if world.size not in found.processes:
         found.processes.append(world.size)
-    return found
+    return found, best
 
 
 def _taken(steps: Steps, progress: Progress) -> StepOutcome:
@@ -240,6 +245,10 @@ def _end_of_epoch(progress: Progress, steps: Steps, inputs: Inputs) -> EpochMetr
         with steps.released() as model:
             scores = evaluate(model, inputs.test, config, draws=1)
         metrics = replace(metrics, **{f"test_{name}": value for name, value in vars(scores).items()})
+    if config.patience is not None:
+        with steps.released() as model:
+            found = evaluate(model, inputs.train.select(inputs.validation), config, draws=1)
+        metrics = replace(metrics, validation_accuracy=found.accuracy)
     progress.start_epoch(epoch + 1)
     progress.epsilon = steps.epsilon(progress)
     metrics = replace(metrics, epsilon=progress.epsilon)
@@ -265,11 +274,25 @@ def evaluate(model: nn.Module, images: ImageSet, config: TrainConfig, draws: int
     return class_scores(logits, images.labels)
 
 
-def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress: Progress, draws: int) -> None:
-    model = steps.model
+def _finish(
+    run: Run,
+    steps: Steps,
+    inputs: Inputs,
+    members: ImageSet,
+    progress: Progress,
+    best: dict[str, torch.Tensor],
+    draws: int,
+) -> None:
+    model, notes = steps.model, list(steps.notes)
+    if best:
+        model.load_state_dict(best)
+        notes.append(
+            f"Early stopping: the weights are those of epoch {progress.best_epoch} of {progress.epoch}, the best on "
+            f"{len(inputs.validation)} validation images."
+        )
     train_accuracy = evaluate(model, members, run.config, draws).accuracy
     last = progress.history[-1]
-    if draws == 1 and last.test_accuracy is not None:
+    if draws == 1 and not best and last.test_accuracy is not None:
         test = ClassScores(last.test_accuracy, last.test_auroc, last.test_sensitivity, last.test_specificity)
     else:
         test = evaluate(model, inputs.test, run.config, draws)
@@ -283,7 +306,7 @@ def _finish(run: Run, steps: Steps, inputs: Inputs, members: ImageSet, progress:
         auroc=test.auroc,
         sensitivity=test.sensitivity,
         specificity=test.specificity,
-        notes=tuple(steps.notes),
+        notes=tuple(notes),
         draws=draws,
         processes=tuple(progress.processes),
         records=len(members),
