@@ -29,10 +29,11 @@ def simulated() -> FrontierResult:
         leaks = {PRIMARY: leak, CANARY_TPR: np.clip(2 * leak - 0.9, 0, 1), LABELS_AUC: (leak + 0.5) / 2}
         leaks[WEIGHTS_AUC] = leak + 0.1 * (one.defence == "hamp")
         stages = ("epoch-0008", "epoch-0011", "epoch-0020")
-        kept = one.strength, epsilon, DEFENCES[one.defence].canary
-        ordinary = DEFENCES[one.defence].ordinary
-        found = {**leaks, **{name.replace("canary", kept[2]): leaks[name] for name in (CANARY_TPR,)}}
-        curves.append(Curve(one.name, one.defence, ordinary, np.arange(64), stages, accuracy, found, *kept))
+        defence = DEFENCES[one.defence]
+        leaks[CANARY_TPR.replace("canary", defence.canary)] = leaks[CANARY_TPR]
+        kept = one.name, one.defence, defence.ordinary, one.strength, defence.canary
+        known = {"targets": np.arange(64), "stages": stages, "accuracy": accuracy, "leaks": leaks, "epsilon": epsilon}
+        curves.append(Curve(*kept, **known))  # type: ignore[arg-type]
     return FrontierResult(
         subject="a simulation",
         attack="rmia-online",
@@ -50,7 +51,7 @@ def simulated() -> FrontierResult:
 def test_the_study_is_set_up_with_few_canaries_of_the_kinds_that_expose_its_defences() -> None:
     found = study("fashion", models=8)
     kinds = found.candidates.kinds
-    assert {DEFENCES[one.defence].canary for one in found.settings} == set(kinds) - {"record"}
+    assert {DEFENCES[one.setting.defence].canary for one in found.settings} == set(kinds) - {"record"}
     assert (kinds != "record").mean() <= 0.02
     assert found.settings[0].name == "no defence"
     assert len(found.settings) == len(EVERY) + 1

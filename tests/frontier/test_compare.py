@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from resperturb.bounds.arrays import Floats
 from resperturb.errors import UsageError
 from resperturb.frontiers.compare import best_of, compare, comparisons_of
 from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, Curve, leaks_of, tpr
@@ -22,7 +23,12 @@ def curve(
     accuracy = np.array([0.5, 0.6, 0.66, 0.7])[:, None] + rng.normal(0, 0.01, (4, targets))
     shared = rng.normal(0, 0.02, targets) if luck is None else np.asarray(luck)
     leak = 0.5 + 0.5 * (accuracy - 0.4) + shift + shared + rng.normal(0, 0.01, (4, targets))
-    return Curve(name, name.split()[0], ordinary, np.arange(targets), STAGES, accuracy, {"AUC": leak})
+    return curve_of(name, ordinary, STAGES, accuracy, leak)
+
+
+def curve_of(name: str, ordinary: bool, stages: tuple[str, ...], accuracy: Floats, leak: Floats) -> Curve:
+    known = {"targets": np.arange(accuracy.shape[1]), "stages": stages, "accuracy": accuracy}
+    return Curve(name, name.split()[0], ordinary, leaks={"AUC": leak}, **known)
 
 
 def study(rng: np.random.Generator, shift: float, targets: int = 16) -> list[Curve]:
@@ -34,8 +40,7 @@ def study(rng: np.random.Generator, shift: float, targets: int = 16) -> list[Cur
 
 def stopped(one: Curve) -> Curve:
     """The same without its last checkpoint."""
-    leaks = {"AUC": one.leaks["AUC"][:3]}
-    return Curve(one.setting, one.defence, one.ordinary, one.targets, one.stages[:3], one.accuracy[:3], leaks)
+    return replace(one, stages=one.stages[:3], accuracy=one.accuracy[:3], leaks={"AUC": one.leaks["AUC"][:3]})
 
 
 def test_settings_that_leak_alike_are_rarely_told_apart() -> None:
@@ -74,9 +79,9 @@ def test_equivalence_is_rarely_claimed_of_a_difference_of_the_margin() -> None:
 def test_equal_accuracy_is_interpolation() -> None:
     accuracy = np.array([0.5, 0.7])[:, None] * np.ones(8)
     leak = np.array([0.6, 0.8])[:, None] * np.ones(8)
-    plain = Curve("none", "none", True, np.arange(8), ("5", "10"), accuracy, {"AUC": leak})
+    plain = curve_of("none", True, ("5", "10"), accuracy, leak)
     point = np.full((1, 8), 0.55)
-    defended = Curve("noise 1", "noise", False, np.arange(8), ("",), point, {"AUC": np.full((1, 8), 0.65)})
+    defended = curve_of("noise 1", False, ("",), point, np.full((1, 8), 0.65))
     (found,) = compare([plain, defended])
     assert found.difference.mean == pytest.approx(0.0, abs=1e-12)
     assert found.comparators == ("none stopped at 5 to 10",)
@@ -97,14 +102,14 @@ def test_heuristics_are_compared_with_a_formal_method_at_their_accuracy() -> Non
 
 def test_what_is_more_accurate_than_all_regularisers_has_no_comparator() -> None:
     rng = np.random.default_rng(3)
-    best = Curve("noise 1", "noise", False, np.arange(8), ("",), np.full((1, 8), 0.9), {"AUC": np.full((1, 8), 0.6)})
+    best = curve_of("noise 1", False, ("",), np.full((1, 8), 0.9), np.full((1, 8), 0.6))
     assert [one.setting for one in compare([curve(rng, "none", True, targets=8), best])] == []
 
 
 def test_what_is_as_accurate_but_for_chance_has_one() -> None:
     ones = np.ones((1, 8))
-    plain = Curve("none", "none", True, np.arange(8), ("",), 0.7 * ones, {"AUC": 0.7 * ones})
-    smooth = Curve("smooth 0.1", "smooth", False, np.arange(8), ("",), 0.705 * ones, {"AUC": 0.6 * ones})
+    plain = curve_of("none", True, ("",), 0.7 * ones, 0.7 * ones)
+    smooth = curve_of("smooth 0.1", False, ("",), 0.705 * ones, 0.6 * ones)
     assert [one.comparators for one in compare([plain, smooth])] == [("none",)]
 
 

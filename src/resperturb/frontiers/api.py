@@ -18,6 +18,7 @@ from resperturb.bounds.arrays import Texts
 from resperturb.bounds.audit_result import RECORD
 from resperturb.engine import Engine, local_engine
 from resperturb.errors import UsageError
+from resperturb.frontiers.curve import Setting
 from resperturb.frontiers.defence import DEFENCES
 from resperturb.frontiers.result import FrontierResult
 from resperturb.frontiers.study import StudiedSetting, Study
@@ -139,13 +140,9 @@ def _settings(train: Any, settings: Any, classes: int, ordinary: Sequence[str] |
     order = sorted(every, key=lambda one: (bool(one[1]), not is_ordinary(*one)))
     for name, arguments in order:
         numbers = [value for value in arguments.values() if isinstance(value, int | float)]
-        yield StudiedSetting(
-            _named(name, arguments),
-            name,
-            Function(partial(train, **arguments), classes, name=name),
-            is_ordinary(name, arguments),
-            float(numbers[0]) if len(numbers) == 1 else None,
-        )
+        strength = float(numbers[0]) if len(numbers) == 1 else None
+        setting = Setting(_named(name, arguments), name, is_ordinary(name, arguments), strength)
+        yield StudiedSetting(setting, Function(partial(train, **arguments), classes, name=name))
 
 
 def _flat(settings: Any) -> Iterator[tuple[str, Arguments]]:

@@ -110,7 +110,7 @@ def compare(
     joint = 1 - (1 - confidence) / max(1, len(prepared))
     return tuple(
         Compared(
-            curve.setting,
+            curve.name,
             endpoint,
             against,
             names,
@@ -178,8 +178,8 @@ def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tupl
     deviate from that is carried along the line, so that the spread over targets has the error of both axes.
     """
     means, leaks = curve.accuracy.mean(axis=1), curve.leaks[endpoint]
-    said = curve.epsilon is None or "epsilon" in curve.setting
-    setting = curve.setting if said else f"{curve.setting} (proven epsilon {curve.epsilon:.3g})"
+    said = curve.epsilon is None or "epsilon" in curve.name
+    setting = curve.name if said else f"{curve.name} (proven epsilon {curve.epsilon:.3g})"
     wanted = float(accuracy.mean())
     for stage, mean in enumerate(means):
         if mean >= wanted:

@@ -30,40 +30,49 @@ CANARY_TPR = tpr_name(RATES[0], "canary")
 WEIGHTS_AUC, LABELS_AUC = "AUC with weights", "AUC of labels alone"
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
+@dataclass(frozen=True)
+class Setting:
+    """A defence at one strength.
+
+    Attributes:
+        name: Name in figures and sentences, such as ``dropout 0.2``.
+        defence: Name of its defence; settings of one defence share it.
+        ordinary: Whether it is ordinary regularisation, which other defences are compared with.
+        strength: What was set, as a number; None where there is nothing to set.
+        canary: The kind of canary that exposes it most; empty for all kinds together.
+    """
+
+    name: str
+    defence: str
+    ordinary: bool = False
+    strength: float | None = None
+    canary: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Curve(Setting):
     """What one setting costs and leaks at each checkpoint, target by target.
 
     Attributes:
-        setting: Name of the setting, such as ``dropout 0.2``.
-        defence: Name of its defence; settings of one defence share it.
-        ordinary: Whether it is ordinary regularisation, which other defences are compared with.
         targets: The numbers of the K models; models 2j and 2j + 1 are partners. The same number means the same coins
             and seed in every setting.
         stages: Names of the checkpoints, the final model last.
         accuracy: Accuracy on records that the target was not trained on, ``[stages, K]``.
         leaks: Of each endpoint, ``[stages, K]``.
-        strength: What was set, as a number; None where there is nothing to set.
         epsilon: The proven epsilon of the final model; None if nothing is proven.
-        canary: The kind of canary that its canary endpoints are about; empty for all kinds together.
     """
 
-    setting: str
-    defence: str
-    ordinary: bool
     targets: Ints
     stages: tuple[str, ...]
     accuracy: Floats
     leaks: Mapping[str, Floats]
-    strength: float | None = None
     epsilon: float | None = None
-    canary: str = ""
 
     def __post_init__(self) -> None:
         shape = (len(self.stages), len(self.targets))
         for name, values in {"accuracy": self.accuracy, **self.leaks}.items():
             if values.shape != shape or not np.isfinite(values).all():
-                raise UsageError(f"{self.setting}: {name} must hold one finite number per stage and target, {shape}.")
+                raise UsageError(f"{self.name}: {name} must hold one finite number per stage and target, {shape}.")
 
     def on(self, targets: Ints) -> "Curve":
         """Return the curve of some of its targets."""

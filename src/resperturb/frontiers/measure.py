@@ -9,27 +9,41 @@ from resperturb.auditing.design import Design
 from resperturb.auditing.fit import Models
 from resperturb.bounds.arrays import Floats
 from resperturb.bounds.audit_result import RECORD
-from resperturb.frontiers.curve import LABELS_AUC, PRIMARY, WEIGHTS_AUC, leaks_of
+from resperturb.frontiers.curve import LABELS_AUC, PRIMARY, WEIGHTS_AUC, Curve, Setting, leaks_of
 
 # Fixed for every study, on the model as it is served, by its mean logit over the most draws.
 ATTACK = "rmia-online"
 
 
-def measured(
-    models: Models, design: Design, stage: str, canary: str = ""
-) -> tuple[Floats, dict[str, Floats], Floats]:
-    """Measure accuracy and leaks of one checkpoint of a setting.
+def curve_of(setting: Setting, models: Models, design: Design, epsilon: float) -> tuple[Curve, Floats]:
+    """Measure accuracy and leaks of a setting at every checkpoint.
 
     Args:
-        models: The models of the setting and their answers.
+        setting: The setting.
+        models: Its models and their answers.
         design: A leave-one-out design without models that did not learn.
-        stage: The checkpoint; the models themselves if empty.
-        canary: The kind of canary that exposes the defence most.
+        epsilon: What is proven of the final model; infinite if nothing is.
 
     Returns:
-        The accuracy of every target on records that it was not trained on, its leak by endpoint, and the score of
-        every candidate under every target, ``[K, n]``.
+        The curve, and the score of every candidate under every final model, ``[K, n]``.
     """
+    stages = models.stages() or [""]
+    found = [_measured(models, design, stage, setting.canary) for stage in stages]
+    accuracy, leaks, scores = zip(*found, strict=True)
+    common = [name for name in leaks[-1] if all(name in one for one in leaks)]
+    curve = Curve(
+        **vars(setting),
+        targets=design.targets,
+        stages=tuple(stage or "final" for stage in stages),
+        accuracy=np.array(accuracy),
+        leaks={name: np.array([one[name] for one in leaks]) for name in common},
+        epsilon=epsilon if np.isfinite(epsilon) else None,
+    )
+    return curve, scores[-1]
+
+
+def _measured(models: Models, design: Design, stage: str, canary: str) -> tuple[Floats, dict[str, Floats], Floats]:
+    """Measure one checkpoint: accuracy of every target on records outside of it, its leaks, and all scores."""
     candidates, targets = models.candidates, design.targets
     first = models.answers(int(targets[0]), stage)
     served = View("served", first["served"].averages[-1])

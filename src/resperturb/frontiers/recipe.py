@@ -27,10 +27,11 @@ from resperturb.data.loading import load_column
 from resperturb.engine import Shared
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.frontiers.api import subgroups_of
+from resperturb.frontiers.curve import Setting
 from resperturb.frontiers.defence import DEFENCES, DefenceSetting, Serve, settings_of
 from resperturb.frontiers.study import StudiedSetting, Study
 from resperturb.perturbation import noise_off
-from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.privacy import Guarantee
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution, World
@@ -39,6 +40,7 @@ from resperturb.training.loop import resolve_config
 from resperturb.training.many import packed, receive
 from resperturb.training.network import check_network
 from resperturb.training.predict import predict_draws, require_noise
+from resperturb.training.run import guarantee_of
 from resperturb.training.steps import Steps
 
 CHECKPOINTS = 8
@@ -101,11 +103,9 @@ class RecipeTrainee:
                     yield QueriedNetwork(model, self.config, images, f"epoch-{epoch:04d}", seed, self.serve)
 
     def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Return what the training method proves of a model that was trained on so many rows."""
-        config = self.config
-        if not config.method.private:
-            return nothing_proven("Its training method proves nothing.", delta)
-        return config.method.guarantee(config, records, config.epochs * math.ceil(records / config.batch_size), delta)
+        """Compute what the recipe proves of a model of so many records."""
+        images = load_inputs(self.config.data).train
+        return guarantee_of(self.config, records, images.channels, images.size, delta)
 
     def shared(self) -> Shared | None:
         """The images, if they are in memory."""
@@ -141,7 +141,7 @@ class RecipeTrainee:
         receive(config, job.shared)
         inputs = load_inputs(config.data)
         secret = None if config.seeded_noise else os.urandom(16)
-        steps = config.method.steps(config, inputs.members("rows"), Execution("auto", World(), secret))
+        steps = config.method.steps(config, inputs.members("rows"), Execution(job.accelerator, World(), secret))
         steps.model.train()
         return inputs, steps
 
@@ -251,9 +251,8 @@ def recipe_study(
         trainee = RecipeTrainee(
             config, stages[-noisy_checkpoints:] if config.is_noisy else stages, one.name, defence.serve
         )
-        settings.append(
-            StudiedSetting(one.name, one.defence, trainee, defence.ordinary, one.strength, defence.canary)
-        )
+        setting = Setting(one.name, one.defence, defence.ordinary, one.strength, defence.canary)
+        settings.append(StudiedSetting(setting, trainee))
     return Study(
         subject=f"{plain.network.public} on {plain.data.spec}, {plain.epochs} epochs",
         settings=tuple(settings),

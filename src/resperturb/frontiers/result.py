@@ -1,7 +1,7 @@
 """What a frontier found: curves with intervals, comparisons at equal accuracy, a finding, recommendations."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from resperturb.bounds.arrays import Floats
@@ -10,7 +10,7 @@ from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_bytes, write_json
 from resperturb.frontiers.compare import Compared, named
-from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve
+from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve, Setting
 from resperturb.frontiers.groups import GroupDifference
 
 SCHEMA = 2
@@ -42,21 +42,17 @@ class Stage:
     leaks: dict[str, Measured]
 
 
-@dataclass(frozen=True)
-class SettingResult:
+@dataclass(frozen=True, kw_only=True)
+class SettingResult(Setting):
     """One setting: a curve through the checkpoints of its training; the last stage is the model.
 
     ``epsilon`` is what is proven of one training, None if nothing is. ``exposed`` is the number of records named at a
     false discovery rate of 5%, None where there are too few models to name any.
     """
 
-    name: str
-    defence: str
-    ordinary: bool
-    strength: float | None
-    epsilon: float | None
     models: int
     stages: tuple[Stage, ...]
+    epsilon: float | None = None
     exposed: int | None = None
 
     @classmethod
@@ -69,16 +65,12 @@ class SettingResult:
             return Measured(found.value, max(0.0, low), min(1.0, high))
 
         stages = tuple(
-            Stage(
-                name,
-                measured(curve.accuracy[place]),
-                {leak: measured(values[place]) for leak, values in curve.leaks.items()},
-            )
-            for place, name in enumerate(curve.stages)
+            Stage(name, measured(curve.accuracy[row]), {leak: measured(at[row]) for leak, at in curve.leaks.items()})
+            for row, name in enumerate(curve.stages)
         )
         named = exposed.count if exposed is not None and exposed.resolved else None
-        kept = curve.setting, curve.defence, curve.ordinary, curve.strength, curve.epsilon
-        return cls(*kept, len(curve.targets), stages, named)
+        known = {field.name: getattr(curve, field.name) for field in fields(Setting)}
+        return cls(**known, models=len(curve.targets), stages=stages, epsilon=curve.epsilon, exposed=named)
 
     @property
     def final(self) -> Stage:

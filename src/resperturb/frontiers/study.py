@@ -30,9 +30,9 @@ from resperturb.environment import environment
 from resperturb.errors import ResperturbError, StoppedError, UsageError
 from resperturb.files import read_json, write_json
 from resperturb.frontiers.compare import FEWEST_TARGETS, comparisons_of
-from resperturb.frontiers.curve import Curve
+from resperturb.frontiers.curve import Curve, Setting
 from resperturb.frontiers.groups import GroupDifference, group_differences
-from resperturb.frontiers.measure import ATTACK, measured
+from resperturb.frontiers.measure import ATTACK, curve_of
 from resperturb.frontiers.result import FrontierResult, SettingResult
 from resperturb.progress import Lines, duration
 
@@ -50,23 +50,15 @@ class Timed(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StudiedSetting:
-    """A defence at one strength, as something that can be fitted.
+    """A setting, and the trainee that fits its models."""
 
-    Attributes:
-        name: Name in figures and sentences.
-        defence: Name of the defence.
-        trainee: What fits its models.
-        ordinary: Whether it is ordinary regularisation.
-        strength: What was set, as a number; None where there is nothing to set.
-        canary: The kind of canary that exposes it most; empty for all kinds together.
-    """
-
-    name: str
-    defence: str
+    setting: Setting
     trainee: Trainee
-    ordinary: bool = False
-    strength: float | None = None
-    canary: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the setting."""
+        return self.setting.name
 
     @property
     def folder(self) -> str:
@@ -140,24 +132,27 @@ class Study:
                 f"there are {units} {self.candidates.unit}s whose membership is in question, and "
                 f"{self.candidates.population} rows for the population; it needs {FEWEST_UNITS} and 1 at least."
             )
-        if self.models < FEWEST_TARGETS:
-            raise UsageError(
-                f"a frontier compares at least {FEWEST_TARGETS} models of each setting, not {self.models}."
-            )
-
-        if self.draws < 1:
-            raise UsageError(f"draws must be at least 1, not {self.draws}.")
-        if not 0.5 < self.confidence < 1 or not 0 < self.margin < 1:
-            raise UsageError(
-                f"confidence must lie between 0.5 and 1 and margin between 0 and 1, not at {self.confidence:g} and "
-                f"{self.margin:g}."
-            )
+        wrong = {
+            f"a frontier compares at least {FEWEST_TARGETS} models of each setting, not {self.models}.": (
+                self.models < FEWEST_TARGETS
+            ),
+            f"draws must be at least 1, not {self.draws}.": self.draws < 1,
+            f"confidence must lie between 0.5 and 1, not at {self.confidence:g}.": not 0.5 < self.confidence < 1,
+            f"margin must lie between 0 and 1, not at {self.margin:g}.": not 0 < self.margin < 1,
+        }
+        for sentence, holds in wrong.items():
+            if holds:
+                raise UsageError(sentence)
         _ = self.design  # refuses an odd number of models
 
     @cached_property
     def design(self) -> Design:
         """The coins and seeds of all settings."""
         return leave_one_out(self.candidates.units, self.models, self.seed)
+
+    @property
+    def _rows(self) -> int:
+        return int(self.design.members.sum(axis=1).mean())
 
     def plan(self, out: Path | None = None, hours: float | None = None, jobs: int | None = None) -> StudyPlan | None:
         """Estimate how long each setting takes, and leave out what does not fit; train and write nothing.
@@ -175,13 +170,13 @@ class Study:
         """
         if hours is not None and not hours > 0:
             raise UsageError(f"hours must be above 0, not {hours:g}.")
-        seconds, rows = {}, int(self.design.members.sum(axis=1).mean())
+        seconds = {}
         for setting in self.settings:
             if not isinstance(setting.trainee, Timed):
                 return None
             missing = self._missing(setting, out)
             with silenced():
-                each = setting.trainee.seconds(rows, len(self.candidates.rows), self.draws) if missing else 0.0
+                each = setting.trainee.seconds(self._rows, len(self.candidates.rows), self.draws) if missing else 0.0
             seconds[setting.name] = missing * each
         return self._fitting(seconds, hours, jobs)
 
@@ -240,7 +235,8 @@ class Study:
                     left_out.append(f"{setting.name}: {error}")
                     continue
                 left_out += [f"of {setting.name} {text}" for text in words]
-                curve, scores = self._attacked(setting, models, left)
+                epsilon = setting.trainee.guarantee(1e-5, self._rows).claimed_epsilon
+                curve, scores = curve_of(setting.setting, models, left, epsilon)
                 if not curves:
                     self._check_learned(curve)
                 curves.append(curve)
@@ -256,7 +252,7 @@ class Study:
             canaries=dict(kinds),
             confidence=self.confidence,
             margin=self.margin,
-            settings=tuple(SettingResult.of(one, self.confidence, named.get(one.setting)) for one in curves),
+            settings=tuple(SettingResult.of(one, self.confidence, named.get(one.name)) for one in curves),
             comparisons=comparisons_of(curves, self.confidence, self.margin),
             left_out=tuple(left_out),
             groups=tuple(groups),
@@ -274,34 +270,13 @@ class Study:
         chance = counts.max() / counts.sum()
         if accuracy <= chance + 1 / np.sqrt(counts.sum()):
             raise ResperturbError(
-                f"the models of {curve.setting!r} did not learn: their test accuracy is {accuracy:.3f}, and always "
+                f"the models of {curve.name!r} did not learn: their test accuracy is {accuracy:.3f}, and always "
                 f"naming the most frequent class gives {chance:.3f}. Train for longer, or in smaller batches."
             )
 
     def _store(self, setting: StudiedSetting, out: Path | None) -> AbstractContextManager[Store]:
         plan = plan_of(setting.trainee, self.candidates, self.design, (self.draws,))
         return opened_store(None if out is None else out / setting.folder, plan)
-
-    def _attacked(self, setting: StudiedSetting, models: Models, left: Design) -> tuple[Curve, Floats]:
-        """Attack the models of a setting at every checkpoint; return its curve, and the last scores ``[K, n]``."""
-        stages = models.stages() or [""]
-        accuracy, leaks, scores = zip(
-            *(measured(models, left, stage, setting.canary) for stage in stages), strict=True
-        )
-        epsilon = setting.trainee.guarantee(1e-5, int(self.design.members.sum(axis=1).mean())).claimed_epsilon
-        curve = Curve(
-            setting.name,
-            setting.defence,
-            setting.ordinary,
-            left.targets,
-            tuple(stage or "final" for stage in stages),
-            np.array(accuracy),
-            {name: np.array([one[name] for one in leaks]) for name in leaks[-1] if all(name in one for one in leaks)},
-            setting.strength,
-            epsilon if np.isfinite(epsilon) else None,
-            setting.canary,
-        )
-        return curve, scores[-1]
 
     def _groups(self, setting: StudiedSetting, scores: Floats, members: Bools) -> tuple[GroupDifference, ...]:
         if self.subgroups is None:
@@ -351,10 +326,11 @@ class Study:
             return StudyPlan(dict(seconds))
         room = _room(jobs)
         first, budget, chosen = self.settings[0].name, hours * 3600 * room, set()
-        of = {
-            one.name: [other.name for other in self.settings if other.defence == one.defence] for one in self.settings
-        }
-        for name in sorted(of, key=lambda name: (name != first, name != of[name][len(of[name]) // 2])):
+        levels: dict[str, list[str]] = {}
+        for one in self.settings:
+            levels.setdefault(one.setting.defence, []).append(one.name)
+        middle = {names[len(names) // 2] for names in levels.values()}
+        for name in sorted(seconds, key=lambda name: (name != first, name not in middle)):
             if seconds[name] <= budget:
                 budget -= seconds[name]
                 chosen.add(name)
