@@ -9,7 +9,7 @@ import copy
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
@@ -19,8 +19,17 @@ from torch.optim.swa_utils import AveragedModel
 
 from resperturb.errors import UsageError
 from resperturb.noise.source import NoiseSource
-from resperturb.perturbation.junctions import Junction, all_sums, junctions, set_noise, slots_of
-from resperturb.perturbation.presence import MARK, Mark, StrategyNoise, check_presence, networks_of, noises_of
+from resperturb.perturbation.junctions import Junction, all_sums, set_noise, slots_of
+from resperturb.perturbation.presence import (
+    MARK,
+    Mark,
+    StrategyNoise,
+    check_presence,
+    networks_of,
+    noises_of,
+    reseeded,
+    sources_of,
+)
 from resperturb.perturbation.state_dicts import StateDictMark
 from resperturb.perturbation.strategy import STRATEGIES, Strategy, strategy_to_dict
 from resperturb.perturbation.sums import unreadable_modules
@@ -62,23 +71,6 @@ def perturb(
     >>> strategy_of(model)
     Additive(gamma=0.5, input_std=0.25, clip_radius=None, scale='constant')
     """
-    chosen = place_noise(model, strategy, targets, seed)
-    inner = unwrapped(model)
-    log.info(
-        "%s: noise (%s) at %d of %d junctions%s",
-        type(inner).__name__,
-        strategy.describe(),
-        len([junction for junction in chosen if junction.live]),
-        len(junctions(inner)),
-        "" if targets is None else f", chosen by targets={targets!r}",
-    )
-    return model
-
-
-def place_noise(
-    model: nn.Module, strategy: Strategy, targets: str | Sequence[str] | None, seed: int | None = None
-) -> list[Junction]:
-    """Do what :func:`perturb` does, which says so; return the junctions that have the noise."""
     _check_types(model, strategy)
     if (present := strategy_of(model)) is not None:
         raise UsageError(f"the model is perturbed already, by {present}; start from a fresh one.")
@@ -92,7 +84,8 @@ def place_noise(
         raise UsageError(
             "some layers do not know their sizes yet (Lazy...): call the model on a batch before perturb."
         )
-    chosen = _chosen(inner, targets)
+    seen = _readable_sums(inner)
+    chosen = _chosen(inner, seen, targets)
     if strategy.needs_shortcut:
         _check_shortcuts(strategy, chosen)
     source = NoiseSource(seed)
@@ -110,7 +103,15 @@ def place_noise(
         config = copy.copy(config)  # another model may have been made from it
         config.resperturb = perturbation_record(inner)
         inner.config = config
-    return chosen
+    log.info(
+        "%s: noise (%s) at %d of %d junctions%s",
+        type(inner).__name__,
+        strategy.describe(),
+        sum(junction.live for junction in chosen),
+        sum(junction.live and not junction.problem for junction in seen),
+        "" if targets is None else f", chosen by targets={targets!r}",
+    )
+    return model
 
 
 def _check_types(model: Any, strategy: Any) -> None:
@@ -138,15 +139,18 @@ def unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
-def _chosen(model: nn.Module, targets: str | Sequence[str] | None) -> list[Junction]:
-    """The junctions to perturb, or an error that lists what was seen."""
+def _readable_sums(model: nn.Module) -> list[Junction]:
     for name, module in model.named_modules():
         if isinstance(module, fx.GraphModule | torch.jit.ScriptModule):
             raise UsageError(
                 f"{name or 'the model'} is a traced {type(module).__name__}, whose sums cannot be perturbed; perturb "
                 "the model first, then trace it."
             )
-    seen = all_sums(model)
+    return all_sums(model)
+
+
+def _chosen(model: nn.Module, seen: list[Junction], targets: str | Sequence[str] | None) -> list[Junction]:
+    """The junctions to perturb, or an error that lists what was seen."""
     live = [junction for junction in seen if junction.live]
     if targets is not None:
         return _targeted(live, [targets] if isinstance(targets, str) else list(targets))
@@ -286,7 +290,7 @@ def noise_off(model: nn.Module) -> Iterator[None]:
     >>> bool(model(x).equal(model(x)))
     False
     """
-    sources = {id(noise.source): noise.source for noise in noises_of(model)}.values()
+    sources = sources_of(model)
     for source in sources:
         source.silenced += 1
     try:
@@ -309,14 +313,5 @@ def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
     Yields:
         Nothing; after the block the noise comes from where it came before.
     """
-    sources = {id(noise.source): noise.source for noise in noises_of(model)}.values()
-    before = [source.seed for source in sources]
-    if seed is not None:
-        for source in sources:
-            source.reseed(seed)
-    try:
+    with nullcontext() if seed is None else reseeded(model, seed):
         yield
-    finally:
-        if seed is not None:
-            for source, old in zip(sources, before, strict=True):
-                source.reseed(old)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -18,16 +18,13 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.noise import Draw, NoiseSource
 from resperturb.perturbation.junctions import JunctionNoise, Slot, is_reached, slots_of
 from resperturb.perturbation.precision import NoiseLostError, added, is_half
-from resperturb.perturbation.strategy import Probe, Strategy
+from resperturb.perturbation.strategy import NoisyPlace, Probe, Strategy
 
 MARK = "_perturbation"
 # Of a place that has its noise the test calls one in a million absent; fewer elements than these are drawn again.
 SIGNIFICANT = 4.9
 ELEMENTS = 2000
 MOST_CALLS = 64
-
-
-NoisyPlace = Literal["model", "input", "junction", "output"]
 
 
 @dataclass
@@ -65,6 +62,24 @@ def networks_of(model: nn.Module) -> list[nn.Module]:
 def noises_of(model: nn.Module) -> list[StrategyNoise]:
     """List the noise at the junctions of ``model``."""
     return [slot.noise for _, _, slot in slots_of(model) if isinstance(slot.noise, StrategyNoise)]
+
+
+def sources_of(model: nn.Module) -> list[NoiseSource]:
+    """List the sources that ``model`` draws from: mostly one."""
+    return list({id(noise.source): noise.source for noise in noises_of(model)}.values())
+
+
+@contextmanager
+def reseeded(model: nn.Module, seed: int | None) -> Iterator[None]:
+    """Draw prediction noise from ``seed``, or from the operating system, inside a ``with`` block."""
+    before = [(source, source.seed, source._drawn) for source in sources_of(model)]
+    for source, _, _ in before:
+        source.reseed(seed)
+    try:
+        yield
+    finally:
+        for source, old, drawn in before:
+            source.seed, source._drawn = old, drawn
 
 
 def marks_of(model: nn.Module) -> list[tuple[nn.Module, Mark]]:
@@ -183,31 +198,35 @@ def verify_noise(model: nn.Module, batch: Any) -> NoiseCheck:
     strategy = noises[0].strategy
     if not strategy.is_noisy:
         raise UsageError(f"{strategy} adds no noise, so there is none to verify.")
-    live = [(name, slot) for name, _, slot in slots_of(model) if slot.live and strategy.is_noisy_at_junctions]
-    recorders = [_Recorder(name, slot) for name, slot in live]
-    probes = [p for m, mark in _marked(model) for p in mark.strategy.probes(networks_of(m), mark.source)]
+    probes: list[Probe] = []
+    if strategy.is_noisy_at_junctions:
+        probes += [_Recorder(name, slot) for name, _, slot in slots_of(model) if slot.live]
+    probes += [p for m, mark in _marked(model) for p in mark.strategy.probes(networks_of(m), mark.source)]
     with ExitStack() as stack:
-        stack.enter_context(_evaluated(model))
-        for noise in noises:
-            stack.enter_context(_unseeded(noise.source))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(reseeded(model, None))
+        for module in model.modules():
+            stack.callback(setattr, module, "training", module.training)
+        model.eval()
         problems = list(_lost(model))
-        everywhere: list[Probe] = [*recorders, *probes]
-        for probe in everywhere:
+        for probe in probes:
             probe.attach()
             stack.callback(probe.detach)
         try:
-            _call_until_enough(model, batch, everywhere)
+            for _ in range(MOST_CALLS):
+                _call(model, batch)
+                if all(
+                    len(draws := probe.draws()) > 1 and sum(map(torch.numel, draws)) >= ELEMENTS for probe in probes
+                ):
+                    break
         except ResperturbError as error:  # a guard may have stopped the call
             if not problems and isinstance(error, UsageError):
                 raise
             problems = problems or [str(error)]
-    places = [_measured(recorder.where, "junction", recorder.draws()) for recorder in recorders]
-    for probe in probes:
-        kind: NoisyPlace = "input" if probe.where == "input" else "output"
-        places.append(_measured(probe.where, kind, probe.draws()))
-    gone = [NoiseAt("model", "model", 0, 0.0, problem) for problem in problems]
+    places = [NoiseAt("model", "model", 0, 0.0, problem) for problem in problems]
+    places += [_measured(probe.where, probe.kind, probe.draws()) for probe in probes]
     order = ("model", "input", "junction", "output")
-    return NoiseCheck(strategy, tuple(sorted([*gone, *places], key=lambda place: order.index(place.kind))))
+    return NoiseCheck(strategy, tuple(sorted(places, key=lambda place: order.index(place.kind))))
 
 
 def _marked(model: nn.Module) -> list[tuple[nn.Module, Mark]]:
@@ -218,13 +237,6 @@ def _marked(model: nn.Module) -> list[tuple[nn.Module, Mark]]:
     return [(model, Mark(noise.strategy, noise.source, 0))]
 
 
-def _call_until_enough(model: nn.Module, batch: Any, everywhere: list[Probe]) -> None:
-    for _ in range(MOST_CALLS):
-        _call(model, batch)
-        if all(_count(probe) >= ELEMENTS for probe in everywhere):
-            return
-
-
 def _call(model: nn.Module, batch: Any) -> None:
     if isinstance(batch, dict):
         model(**batch)
@@ -232,11 +244,6 @@ def _call(model: nn.Module, batch: Any) -> None:
         model(*batch)
     else:
         model(batch)
-
-
-def _count(probe: Probe) -> int:
-    draws = probe.draws()
-    return min(sum(draw.numel() for draw in draws), ELEMENTS if len(draws) > 1 else 0)
 
 
 def _measured(where: str, kind: NoisyPlace, draws: list[Tensor]) -> NoiseAt:
@@ -266,6 +273,8 @@ def _repeats(draws: list[Tensor]) -> bool:
 
 class _Recorder(Probe):
     """Stands at a junction, and notes what was added there in units of what should be."""
+
+    kind = "junction"
 
     def __init__(self, where: str, slot: Slot) -> None:
         self.where = where
@@ -304,26 +313,3 @@ class _Ones(Draw):
 
     def like(self, x: Tensor) -> Tensor:
         return torch.ones_like(x)
-
-
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-@contextmanager
-def _unseeded(source: NoiseSource) -> Iterator[None]:
-    """Leave the seeded noise of predictions where it was."""
-    before = source.seed, source._drawn
-    source.reseed(None)
-    try:
-        yield
-    finally:
-        source.seed, source._drawn = before

@@ -21,7 +21,7 @@ point of another package in the group ``resperturb.strategies``) with a class th
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -56,10 +56,14 @@ class TrainingFacts:
     networks: int = 1
 
 
+NoisyPlace = Literal["model", "input", "junction", "output"]
+
+
 class Probe(ABC):
-    """Measures the noise of one place outside of the junctions while a model runs."""
+    """Measures the noise of one place while a model runs."""
 
     where: str
+    kind: NoisyPlace = "output"
     handle: RemovableHandle | None = None
 
     @abstractmethod

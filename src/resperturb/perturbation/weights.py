@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import SEAL, sealed, write_bytes
 from resperturb.perturbation.junctions import junctions
-from resperturb.perturbation.perturb import SCHEMA, perturbation_record, place_noise, strategy_of, unwrapped
+from resperturb.perturbation.perturb import SCHEMA, perturb, perturbation_record, strategy_of, unwrapped
 from resperturb.perturbation.strategy import Strategy, strategy_from_dict
 
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
@@ -145,7 +145,7 @@ def _perturb_as_saved(path: Path, model: nn.Module, strategy: Strategy, record: 
     names = [junction.name for junction in junctions(model)]
     where = None if names == record.junctions or not record.junctions else record.junctions
     try:
-        place_noise(model, strategy, where)
+        perturb(model, strategy, targets=where)
     except UsageError as error:
         raise UsageError(f"cannot put the noise of {path} into {type(model).__name__}: {error}") from error
 

@@ -256,6 +256,8 @@ def first_layer(network: nn.Module) -> list[nn.Module]:
 class InputProbe(Probe):
     """Takes the difference of what two calls with one batch let in, in units of the noise that should be there."""
 
+    kind = "input"
+
     def __init__(self, network: nn.Module, std: float) -> None:
         self.where = "input"
         self.network, self.std = network, std

@@ -3,24 +3,19 @@
 The ``forward`` of every module is read, not run: each value in it is followed to the tensors that it derives from
 (:mod:`.reader`), and :mod:`.rules` decide by that. Sums that look residual and are not understood are reported too,
 so that nobody takes them for perturbed. Networks of this package say by themselves where their junctions are, and are
-not read. What was read of a network is kept for the next one that is built of the same classes in the same way.
+not read.
 """
 
 from dataclasses import replace
 
 from torch import nn
 
-from resperturb.perturbation.sums.likeness import likeness
 from resperturb.perturbation.sums.reader import Reader, ResidualSum, is_torch
 from resperturb.perturbation.sums.rewrite import class_of
 from resperturb.perturbation.sums.rules import Side
 from resperturb.perturbation.sums.source import function_source, plain_function
 
 __all__ = ["ResidualSum", "Side", "find_sums", "unreadable_modules"]
-
-MOST_KEPT = 256
-_known: dict[object, list[tuple[int, ResidualSum]]] = {}
-_nobody = nn.Module()
 
 
 def unreadable_modules(model: nn.Module) -> list[nn.Module]:
@@ -60,21 +55,6 @@ def find_sums(model: nn.Module) -> list[ResidualSum]:
     >>> find_sums(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     []
     """
-    modules = list(model.modules())
-    if not any(_is_to_be_read(module) for module in modules):
-        return []
-    key = likeness(model)
-    if key is None:
-        return _read(model)
-    if key not in _known:
-        positions = {id(module): position for position, module in enumerate(modules)}
-        if len(_known) >= MOST_KEPT:
-            _known.clear()
-        _known[key] = [(positions[id(found.module)], replace(found, module=_nobody)) for found in _read(model)]
-    return [replace(found, module=modules[position]) for position, found in _known[key]]
-
-
-def _read(model: nn.Module) -> list[ResidualSum]:
     order = {id(module): position for position, module in enumerate(model.modules())}
     reader = Reader()
     for module in reversed(list(model.modules())):  # what is inside first: what is around looks it up
