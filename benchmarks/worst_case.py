@@ -39,7 +39,8 @@ def main() -> None:
     model = perceptron(records.num_classes, records.channels, records.size[0])
     initial = crafted_weights(model, normalize(images, MEAN, STD), labels)
     canary = crafted_canary(lambda batch: model(normalize(batch, MEAN, STD)), images)
-    train = DpsgdTrainer(len(records), chosen.steps, proven.noise_multiplier, chosen.lr, classes=records.num_classes)
+    noise = proven.details["noise_multiplier"]
+    train = DpsgdTrainer(len(records), chosen.steps, noise, chosen.lr, classes=records.num_classes)
     start = time.monotonic()
     found = worst_case_audit(
         train,
@@ -51,7 +52,7 @@ def main() -> None:
         WorstCaseSettings(trials=chosen.trials, jobs=chosen.jobs),
         lambda done, count: print(f"{done}/{count} {time.monotonic() - start:.0f} s", flush=True),
     )
-    print(f"noise {proven.noise_multiplier:.3f}, proven {proven.epsilon:.3f}, shown {found.bound.epsilon:.3f}")
+    print(f"noise {noise:.3f}, proven {proven.epsilon:.3f}, shown {found.bound.epsilon:.3f}")
     print(f"mu shown {found.bound.mu}, {found.words}")
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from resperturb_reproduction.theorems import NoisyQuery, theorem1, theorem2
+from resperturb_reproduction.theorems import NoisyQuery, rdp_epsilon, rdp_rho, theorem1, theorem2
 from scipy.optimize import minimize_scalar
 
 from resperturb.errors import UsageError
-from resperturb.privacy import additive_guarantee, training_length
+from resperturb.privacy import additive_guarantee, epsilon_for_delta, training_length
 from resperturb.privacy.guarantee import number
 
 SETTING = {"gamma": 0.5, "input_std": 0.25, "radius": 30, "bound": 30, "delta": 1e-5}
@@ -160,3 +160,23 @@ def test_what_cannot_be_is_refused() -> None:
         NoisyQuery(8, 4, 1, 0.5, 2, 0)
     with pytest.raises(UsageError, match="lambda"):
         theorem1(epochs=100, **SETTING, lam=1.0)
+
+
+@given(st.floats(-6, 7), st.floats(-300, -0.1))
+def test_the_rdp_conversion_is_the_minimum_over_the_order_and_inverts(log_rho: float, log_delta: float) -> None:
+    rho, delta = 10**log_rho, 10**log_delta
+
+    def converted(log_excess: float) -> float:  # of the order over 1
+        return rho * (1 + math.exp(log_excess)) + math.log(1 / delta) / math.exp(log_excess)
+
+    brute = minimize_scalar(converted, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).fun
+    assert rdp_epsilon(rho, delta) == pytest.approx(brute, rel=1e-6)
+    assert rdp_rho(rdp_epsilon(rho, delta), delta) == pytest.approx(rho, rel=1e-6)
+    assert epsilon_for_delta(delta, math.sqrt(2 * rho)) <= rdp_epsilon(rho, delta)
+
+
+def test_the_epochs_of_the_printed_budgets() -> None:
+    for printed, gamma, words in ((1100, 0.5, "0.0311 epochs"), (3000, 4.5, "lasts 7.45")):
+        epochs = rdp_rho(printed, 1e-5) / (2 * (30 / (gamma / 2)) ** 2)
+        assert f"{epochs:.3g}" in words
+        assert words in " ".join(PAGE.split())

@@ -7,6 +7,7 @@ import pytest
 import resperturb as rp
 from resperturb.cli import main
 from resperturb.perturbation.strategy import TrainingFacts
+from resperturb.training.config import make_config
 
 ADDITIVE = "budget additive --gamma 0.5 --radius 30 --epochs 100 --delta 1e-5"
 DPSGD = "--batch-size 50 --records 1000 --steps 20 --delta 1e-5"
@@ -48,6 +49,15 @@ def test_a_budget_and_the_guarantee_of_the_same_run_are_one_rule(run):
         )
         assert found["epsilon"] == (proven.claimed_epsilon if gamma > 1 else "inf")
         assert found["meaning"] == proven.meaning
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.5])
+def test_a_budget_of_dpsgd_and_the_guarantee_of_the_same_run_are_one_rule(run, noise):
+    config = make_config(data={"spec": "x"}, batch_size=50, method={"name": "dpsgd", "noise_multiplier": noise})
+    proven = config.method.guarantee(config, records=1000, steps=50)
+    found = answer(run, f"budget dpsgd --noise-multiplier {noise} --steps 50 --batch-size 50 --records 1000")
+    assert found["epsilon"] == (proven.claimed_epsilon if noise > 1 else "inf")
+    assert found["meaning"] == proven.meaning
 
 
 def test_a_person_reads_on_one_screen_that_nothing_is_proven(run):

@@ -16,9 +16,9 @@ def test_agrees_with_dp_accounting_at_its_own_settings():
     budget = dpsgd_guarantee(noise_multiplier=1.2, length=RUN, delta=1e-5)
     pld = dp_accounting.pld.PLDAccountant().compose(event, 50).get_epsilon(1e-5)
     rdp = dp_accounting.rdp.RdpAccountant().compose(event, 50).get_epsilon(1e-5)
-    assert budget.epsilon == budget.epsilon_pld == pytest.approx(pld, rel=1e-3)
-    assert budget.epsilon_rdp == pytest.approx(rdp, rel=1e-2)
-    assert budget.epsilon_pld < budget.epsilon_rdp
+    assert budget.epsilon == budget.details["epsilon_pld"] == pytest.approx(pld, rel=1e-3)
+    assert budget.details["epsilon_rdp"] == pytest.approx(rdp, rel=1e-2)
+    assert budget.details["epsilon_pld"] < budget.details["epsilon_rdp"]
 
 
 def test_a_batch_of_everything_is_the_plain_gaussian_mechanism():
@@ -31,7 +31,7 @@ def test_monotone_in_every_argument():
     def at(noise=1.0, steps=20, batch_size=50, records=1000, delta=1e-5):
         run = training_length(steps=steps, batch_size=batch_size, records=records)
         budget = dpsgd_guarantee(noise_multiplier=noise, length=run, delta=delta)
-        assert 0 <= budget.epsilon <= budget.epsilon_rdp
+        assert 0 <= budget.epsilon <= budget.details["epsilon_rdp"]
         return budget.epsilon
 
     assert at(noise=2.0) < at() < at(noise=0.7)
@@ -52,7 +52,7 @@ def test_extremes_are_neither_nan_nor_negative(noise, delta):
 
 def test_where_distributions_cannot_be_trusted_they_are_not_used():
     tiny_delta = dpsgd_guarantee(noise_multiplier=4.0, length=RUN, delta=9e-13)
-    assert tiny_delta.epsilon_pld is None
+    assert tiny_delta.details["epsilon_pld"] is None
     assert tiny_delta.epsilon > dpsgd_guarantee(noise_multiplier=4.0, length=RUN, delta=2e-12).epsilon
     assert "not computed" in str(tiny_delta)
 
@@ -61,7 +61,7 @@ def test_where_distributions_cannot_be_trusted_they_are_not_used():
 def test_calibration_gives_at_most_the_epsilon_asked_and_hardly_less(epsilon):
     run = training_length(steps=20, batch_size=50, records=1000)
     found = calibrate_dpsgd(epsilon=epsilon, delta=1e-5, length=run)
-    again = dpsgd_guarantee(noise_multiplier=found.noise_multiplier, length=run, delta=1e-5)
+    again = dpsgd_guarantee(noise_multiplier=found.details["noise_multiplier"], length=run, delta=1e-5)
     assert again.epsilon <= epsilon
     assert again.epsilon == pytest.approx(epsilon, rel=1e-3)
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from resperturb.checks import between_0_and_1, count, not_negative, ratio
-from resperturb.privacy import epsilon_for_delta, rdp_epsilon
+from resperturb.privacy import epsilon_for_delta
 
 # What Theorem 1 assumes besides the exact bound; the second is not true in general.
 THEOREM1_ASSUMES = (
@@ -143,3 +143,31 @@ def theorem2(query: NoisyQuery, delta: float) -> float:
     """
     worst = max(query.block_mu, query.output_mu)
     return rdp_epsilon(query.blocks * worst * worst / 2, delta)
+
+
+def rdp_epsilon(rho: float, delta: float) -> float:
+    """Return the epsilon of a mechanism with Renyi divergence ``rho * alpha``, by the classical conversion.
+
+    It is ``min over alpha of rho alpha + log(1/delta)/(alpha - 1)``; a ``mu``-GDP mechanism has ``rho = mu^2/2``.
+
+    Args:
+        rho: Renyi divergence per order.
+        delta: Delta of the guarantee.
+
+    Returns:
+        Epsilon; infinite when ``rho`` is.
+
+    >>> round(rdp_epsilon(0.5, 1e-5), 4)
+    5.2985
+    """
+    return rho + 2 * math.sqrt(rho) * math.sqrt(-math.log(delta)) if math.isfinite(rho) else math.inf
+
+
+def rdp_rho(epsilon: float, delta: float) -> float:
+    """Invert ``rdp_epsilon``.
+
+    >>> round(rdp_rho(5.2985, 1e-5), 4)
+    0.5
+    """
+    log_inverse = -math.log(delta)
+    return float((epsilon / (math.sqrt(epsilon + log_inverse) + math.sqrt(log_inverse))) ** 2)

@@ -56,8 +56,9 @@ def budget_additive(
     if _one_of(input_std, epsilon, "--gamma or --input-std") is None:
         assert epsilon is not None
         found = calibrate_additive(epsilon=epsilon, delta=delta, length=length, radius=radius, networks=networks)
-        share = found.input_std / radius
-        needed = f"Needed: input noise {found.input_std:.6g}, on each pixel {share:.3g} times the norm of an image."
+        std = found.details["input_std"]
+        share = std / radius
+        needed = f"Needed: input noise {std:.6g}, on each pixel {share:.3g} times the norm of an image."
     else:
         assert input_std is not None
         needed = ""
@@ -87,7 +88,7 @@ def budget_dpsgd(
     if _one_of(noise_multiplier, epsilon, "--noise-multiplier") is None:
         assert epsilon is not None
         found = calibrate_dpsgd(epsilon=epsilon, delta=delta, length=length)
-        _show(found, as_json, f"Needed: a noise multiplier of {found.noise_multiplier:.6g}.")
+        _show(found, as_json, f"Needed: a noise multiplier of {found.details['noise_multiplier']:.6g}.")
     else:
         assert noise_multiplier is not None
         _show(dpsgd_guarantee(noise_multiplier=noise_multiplier, length=length, delta=delta), as_json)
@@ -111,7 +112,7 @@ def budget_head(
     from resperturb.privacy.dp_head import head_guarantee, head_mu, too_few
 
     found = head_guarantee(mu=head_mu(epsilon, delta), delta=delta, head="any head", records=records, unit=unit)
-    _show(found, as_json, too_few(records, found.mu, unit, classes))
+    _show(found, as_json, too_few(records, found.details["mu"], unit, classes))
 
 
 def _one_of(noise: float | None, epsilon: float | None, option: str) -> float | None:

@@ -21,7 +21,7 @@ from resperturb.errors import UsageError
 from resperturb.heads import HEADS, Descent, OneShot
 from resperturb.heads.release import OnRelease, noise_of
 from resperturb.heads.rows import rows_of, unit_rows
-from resperturb.privacy.dp_head import HeadGuarantee, check_numbers, head_guarantee, head_mu, too_few
+from resperturb.privacy.dp_head import check_numbers, head_guarantee, head_mu, too_few
 from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 
 Head = Literal["gradient", "one-shot"]
@@ -173,7 +173,7 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _proven(self, mu: float, words: str, units: int, unit: str) -> Guarantee:
         if math.isinf(mu):
             return nothing_proven("The head was trained without noise.", self.delta)
-        proven: HeadGuarantee = head_guarantee(
+        return head_guarantee(
             mu=mu,
             delta=self.delta,
             head=words,
@@ -182,7 +182,6 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             secrecy=OWN_SECRET if self.random_state is None else SEEDED,
             extra=(READ_CLASSES,) if self.classes is None else (),
         )
-        return proven
 
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()

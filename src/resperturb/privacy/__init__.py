@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from resperturb.lazy import lazy_names
 from resperturb.privacy.accounting import tail_delta
-from resperturb.privacy.gaussian import epsilon_for_delta, rdp_epsilon, rdp_rho
+from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.guarantee import WEAK_UP_TO, Assumption, Guarantee, nothing_proven
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ __all__ = [
     "dpsgd_guarantee",
     "epsilon_for_delta",
     "nothing_proven",
-    "rdp_epsilon",
-    "rdp_rho",
     "tail_delta",
     "training_length",
 ]

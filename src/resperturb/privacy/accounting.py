@@ -10,16 +10,15 @@ counted by dp-accounting.
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from scipy.special import ndtr
 
+from resperturb.checks import ratio
 from resperturb.privacy.gaussian import attack_tpr, epsilon_for_delta
 
-Neighbours = Literal["swap", "add_remove", "any"]
+Neighbours = Literal["swap", "add_remove"]
 
 # The attacker that the meaning of a guarantee speaks of: one who takes one non-member in a thousand for a member.
 FALSE_POSITIVE_RATE = 1e-3
@@ -53,9 +52,9 @@ class Sampled:
 class Ledger:
     """What has been released about a set of records.
 
-    ``neighbours`` says which two data sets the guarantee compares: ``swap`` (one record replaced),
-    ``add_remove`` (one record more or fewer) or ``any`` (any two data sets at all). ``mu`` is the Gaussian-DP
-    parameter, for that relation, of all plain Gaussian releases together.
+    ``neighbours`` says which two data sets the guarantee compares: ``swap`` (one record replaced) or ``add_remove``
+    (one record more or fewer). ``mu`` is the Gaussian-DP parameter, for that relation, of all plain Gaussian releases
+    together.
 
     >>> Ledger("swap", mu=3.0).plus(Ledger("swap", mu=4.0)).mu
     5.0
@@ -68,19 +67,15 @@ class Ledger:
     def plus(self, other: "Ledger") -> "Ledger":
         """Add the releases of another ledger, in the one relation that covers both.
 
-        A guarantee for any two data sets holds for either relation. A Poisson-sampled release can be counted
-        for a swap as well as for an addition. A swap guarantee says nothing about additions, so a mixture is
-        counted for a swap.
+        A swap is a removal and an addition, and a swap guarantee says nothing about additions: a mixture is counted
+        for a swap.
         """
-        common = _common(self.neighbours, other.neighbours)
-        return Ledger(
-            common,
-            math.hypot(self._mu_for(common), other._mu_for(common)),
-            self.sampled + other.sampled,
-        )
+        common: Neighbours = self.neighbours if self.neighbours == other.neighbours else "swap"
+        mu = math.hypot(self._mu_for(common), other._mu_for(common))
+        return Ledger(common, mu, self.sampled + other.sampled)
 
     def _mu_for(self, neighbours: Neighbours) -> float:
-        """The Gaussian part for another relation: a swap is a removal and an addition."""
+        """The Gaussian part for another relation."""
         return 2 * self.mu if (self.neighbours, neighbours) == ("add_remove", "swap") else self.mu
 
     def as_swap(self) -> "Ledger":
@@ -107,7 +102,7 @@ class Account:
         return min(self.epsilons.values())
 
 
-def account(ledger: Ledger, delta: float) -> "Account":
+def account(ledger: Ledger, delta: float) -> Account:
     """Bound what the ledger gives away, by every method that applies.
 
     >>> account(Ledger("swap", mu=1.0), 1e-5)
@@ -176,12 +171,6 @@ def _epsilons(ledger: Ledger, delta: float) -> tuple[dict[str, float], Any]:
     return {**found, "pld": float(accountant.get_epsilon(delta))}, accountant
 
 
-def _common(one: Neighbours, other: Neighbours) -> Neighbours:
-    if one == "any" or one == other:
-        return other
-    return one if other == "any" else "swap"
-
-
 def _moves(neighbours: Neighbours) -> int:
     """By how many record norms a release can move between neighbours."""
     return 2 if neighbours == "swap" else 1
@@ -189,13 +178,8 @@ def _moves(neighbours: Neighbours) -> int:
 
 def _mu_without_sampling(ledger: Ledger) -> float:
     """The Gaussian-DP parameter if every record were in every batch: always an upper bound."""
-    sampled = (
-        math.sqrt(release.steps) * _moves(ledger.neighbours) / release.noise_multiplier
-        if release.noise_multiplier > 0
-        else math.inf
-        for release in ledger.sampled
-    )
-    return math.hypot(ledger.mu, *sampled)
+    moves = _moves(ledger.neighbours)
+    return math.hypot(ledger.mu, *(ratio(math.sqrt(r.steps) * moves, r.noise_multiplier) for r in ledger.sampled))
 
 
 def _library() -> Any:
@@ -207,24 +191,13 @@ def _library() -> Any:
     return dp_accounting
 
 
-def _sampled_event(release: Sampled) -> Any:
+def _event(noise: float, sampled: tuple[Sampled, ...] = ()) -> Any:
+    """A Gaussian release with this noise multiplier (infinite: none) and sampled ones, for dp-accounting."""
     dp = _library()
-
-    gaussian = dp.GaussianDpEvent(release.noise_multiplier)
-    return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(release.rate, gaussian), release.steps)
-
-
-def _pld_event(ledger: Ledger) -> Any:
-    """The ledger for the PLD accountant, which measures noise per record norm and counts a swap as two norms."""
-    dp = _library()
-
-    parts: list[Any] = [dp.GaussianDpEvent(_moves(ledger.neighbours) / ledger.mu)] if ledger.mu > 0 else []
-    return _composed([*parts, *map(_sampled_event, ledger.sampled)])
-
-
-def _composed(parts: list[Any]) -> Any:
-    dp = _library()
-
+    parts: list[Any] = [] if math.isinf(noise) else [dp.GaussianDpEvent(noise)]
+    for release in sampled:
+        step = dp.PoissonSampledDpEvent(release.rate, dp.GaussianDpEvent(release.noise_multiplier))
+        parts.append(dp.SelfComposedDpEvent(step, release.steps))
     return parts[0] if len(parts) == 1 else dp.ComposedDpEvent(parts)
 
 
@@ -275,45 +248,27 @@ def exact_delta(ledger: Ledger, delta: float, numbers: float = MOST_NUMBERS) -> 
 
 
 def _rdp_bound(ledger: Ledger, delta: float) -> float:
+    """Epsilon by Renyi divergences, which know no sampled swap: such a release is taken as if it were not sampled."""
     dp = _library()
     import numpy as np
 
-    if math.isinf(_mu_without_sampling(ledger)):
+    whole = _mu_without_sampling(ledger)
+    if math.isinf(whole):
         return math.inf
-    with _without_warnings():
-        accountant = dp.rdp.RdpAccountant(_RDP_ORDERS).compose(_rdp_event(ledger))
+    swap = ledger.neighbours == "swap"
+    event = _event(ratio(1, whole)) if swap else _event(ratio(1, ledger.mu), ledger.sampled)
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of each order whose series did not converge, and leaves that out
+    try:
+        accountant = dp.rdp.RdpAccountant(_RDP_ORDERS).compose(event)
+    finally:
+        logger.setLevel(before)
     # The divergence of one step is right to some 1e-16 only: where the truth is smaller, the sum may even come
     # out negative, and dp-accounting would then answer an epsilon of zero.
     rounding = 1e-13 * sum(release.steps for release in ledger.sampled)
     divergence = np.maximum(accountant.rdp, 0.0) + rounding / (accountant.orders - 1)
     return float(dp.rdp.compute_epsilon(accountant.orders, divergence, delta)[0])
-
-
-def _rdp_event(ledger: Ledger) -> Any:
-    """The ledger for the RDP accountant, which takes a noise multiplier per shift and knows no sampled swap.
-
-    A sampled release counted for a swap is therefore taken as if it were not sampled: a larger, valid bound.
-    """
-    dp = _library()
-
-    swap = ledger.neighbours == "swap"
-    mu = _mu_without_sampling(ledger) if swap else ledger.mu
-    parts: list[Any] = [dp.GaussianDpEvent(1 / mu)] if mu > 0 else []
-    if not swap:
-        parts.extend(_sampled_event(release) for release in ledger.sampled)
-    return _composed(parts)
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Silence dp-accounting's warning about each order whose series did not converge, which it leaves out."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _largest_loss(ledger: Ledger) -> float:
@@ -333,8 +288,9 @@ def _guess(ledger: Ledger, delta: float) -> float:
 
 
 def _pld_accountant(ledger: Ledger, interval: float) -> Any:
+    """The PLD accountant, which measures noise per record norm and counts a swap as two norms."""
     dp = _library()
-
     swap = ledger.neighbours == "swap"
     relation = dp.NeighboringRelation.REPLACE_ONE if swap else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    return dp.pld.PLDAccountant(relation, interval).compose(_pld_event(ledger))
+    event = _event(ratio(_moves(ledger.neighbours), ledger.mu), ledger.sampled)
+    return dp.pld.PLDAccountant(relation, interval).compose(event)

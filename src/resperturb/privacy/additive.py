@@ -5,12 +5,10 @@ noised images and of the labels. That gives the bound without a word about the n
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 from resperturb.checks import between_0_and_1, count, not_negative, positive, ratio
 from resperturb.errors import UsageError
-from resperturb.privacy.accounting import Ledger, account, exact_delta
+from resperturb.privacy.accounting import Ledger, exact_delta
 from resperturb.privacy.gaussian import mu_for_budget
 from resperturb.privacy.guarantee import SAME_LABEL, Assumption, Guarantee, Status, counted
 from resperturb.privacy.length import TrainingLength
@@ -22,32 +20,6 @@ SECRET_NOISE = Assumption(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdditiveGuarantee(Guarantee):
-    """The guarantee of a training run with the additive strategy."""
-
-    input_std: float
-    radius: float
-    length: TrainingLength
-    networks: int
-
-    def _details(self) -> dict[str, Any]:
-        """Return the setting."""
-        return {
-            "mu": 0.0 if self.ledger is None else self.ledger.mu,
-            "input_std": self.input_std,
-            "radius": self.radius,
-            "epochs": self.length.epochs,
-            "passes": self.length.passes,
-            "networks": self.networks,
-            "records": self.records,
-        }
-
-    def _notes(self) -> list[tuple[str, str]]:
-        """Say where epsilon comes from."""
-        return [("", "by the noise on the input alone: gamma, the noise in the blocks, adds nothing to the proof.")]
-
-
 def additive_guarantee(
     *,
     input_std: float,
@@ -56,7 +28,7 @@ def additive_guarantee(
     delta: float,
     networks: int = 1,
     radius_status: Status = "assumed",
-) -> AdditiveGuarantee:
+) -> Guarantee:
     """Bound what a training run with the additive strategy gives away about one image.
 
     Args:
@@ -84,10 +56,9 @@ def additive_guarantee(
     between_0_and_1("delta", delta)
     networks = count("networks", networks)
     ledger = Ledger("swap", mu=exact_mu(radius, input_std, length.passes * networks))
-    left, unmet = counted(ledger, delta)
-    exact = account(ledger, left)
+    exact, unmet = counted(ledger, delta)
     ensemble = "" if networks == 1 else f", {networks} networks"
-    return AdditiveGuarantee(
+    return Guarantee(
         mechanism="additive",
         setting=f"Additive noise: {input_std:g} on the input; {length.epochs:g} epochs{ensemble}; images of norm up "
         f"to {radius:g}.",
@@ -101,16 +72,22 @@ def additive_guarantee(
         neighbours="swap",
         compares=SAME_LABEL,
         records=length.records,
-        input_std=input_std,
-        radius=radius,
-        length=length,
-        networks=networks,
+        details={
+            "mu": ledger.mu,
+            "input_std": input_std,
+            "radius": radius,
+            "epochs": length.epochs,
+            "passes": length.passes,
+            "networks": networks,
+            "records": length.records,
+        },
+        notes=(("", "by the noise on the input alone: gamma, the noise in the blocks, adds nothing to the proof."),),
     )
 
 
 def calibrate_additive(
     *, epsilon: float, delta: float, length: TrainingLength, radius: float, networks: int = 1
-) -> AdditiveGuarantee:
+) -> Guarantee:
     """Return the guarantee with the least input noise that gives ``epsilon``.
 
     Args:
@@ -121,14 +98,14 @@ def calibrate_additive(
         networks: Networks of an ensemble.
 
     Returns:
-        The guarantee; its ``input_std`` is the noise.
+        The guarantee; ``details["input_std"]`` is the noise.
 
     Raises:
         UsageError: A number is out of range, or epsilon too large for computed noise.
 
     >>> from resperturb.privacy.length import training_length
     >>> budget = calibrate_additive(epsilon=8, delta=1e-5, length=training_length(epochs=100), radius=30)
-    >>> round(budget.input_std, 1), round(budget.epsilon, 6)
+    >>> round(budget.details["input_std"], 1), round(budget.epsilon, 6)
     (360.1, 8.0)
     """
     positive("radius", radius)

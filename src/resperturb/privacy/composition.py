@@ -1,33 +1,15 @@
 """Compose the guarantees of several releases of the same records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from resperturb.checks import between_0_and_1
 from resperturb.errors import UsageError
-from resperturb.privacy.accounting import Ledger, account
+from resperturb.privacy.accounting import Ledger
 from resperturb.privacy.guarantee import COMPARED, SAME_LABEL, Assumption, Guarantee, counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposedGuarantee(Guarantee):
-    """The guarantee of several releases together. ``method`` is the accounting that gave ``epsilon``."""
-
-    method: str
-    parts: tuple[Guarantee, ...]
-
-    def _details(self) -> dict[str, Any]:
-        """Return the method and the parts."""
-        return {"method": self.method, "parts": [part.to_dict() for part in self.parts]}
-
-    def _notes(self) -> list[tuple[str, str]]:
-        """Name the parts."""
-        return [("counts", part.setting) for part in self.parts]
-
-
-def compose(guarantees: Sequence[Guarantee], *, delta: float) -> ComposedGuarantee:
+def compose(guarantees: Sequence[Guarantee], *, delta: float) -> Guarantee:
     """Return one guarantee for everything that was released about the same records.
 
     Args:
@@ -50,57 +32,37 @@ def compose(guarantees: Sequence[Guarantee], *, delta: float) -> ComposedGuarant
     between_0_and_1("delta", delta)
     if not guarantees:
         raise UsageError("there is nothing to compose: give at least one guarantee.")
-    ledger = reduce(Ledger.plus, map(_ledger, guarantees))
-    left, unmet = counted(ledger, delta)
-    found = account(ledger, left)
+    if any(part.ledger is None for part in guarantees):
+        raise UsageError("a guarantee that was read from a file cannot be composed; compute it again.")
+    ledger = reduce(Ledger.plus, (part.ledger for part in guarantees if part.ledger is not None))
+    found, unmet = counted(ledger, delta)
     notes: tuple[Assumption, ...] = ()
-    converted = sorted({guarantee.mechanism for guarantee in guarantees if guarantee.neighbours == "add_remove"})
+    converted = sorted({part.mechanism for part in guarantees if part.neighbours == "add_remove"})
     if ledger.neighbours == "swap" and converted:
-        notes = (
-            Assumption(
-                "enforced",
-                f"Counted for the swap of one record, which costs about twice its addition: {', '.join(converted)} "
-                f"was converted to it.",
-            ),
+        statement = (
+            f"Counted for the swap of one record, which costs about twice its addition: {', '.join(converted)} was "
+            "converted to it."
         )
-    return ComposedGuarantee(
+        notes = (Assumption("enforced", statement),)
+    distinct = dict.fromkeys(assumption for part in guarantees for assumption in part.assumptions)
+    protected = list(dict.fromkeys(part.protects for part in guarantees))
+    alone = protected[0] if len(protected) == 1 else f"only what every one of them protects: {' / '.join(protected)}"
+    narrow = any(part.compares == SAME_LABEL for part in guarantees)
+    return Guarantee(
         mechanism="composition",
         setting=f"{len(guarantees)} releases of the same records together.",
         epsilon=found.epsilon,
         delta=delta,
         max_tpr=found.max_tpr,
-        protects=_common_protection(guarantees),
-        assumptions=(*notes, *_distinct(guarantees), *unmet),
+        protects=alone,
+        assumptions=(*notes, *distinct, *unmet),
         ledger=ledger,
         neighbours=ledger.neighbours,
-        compares=_compared(ledger, guarantees),
-        records=_most_records(guarantees),
-        method=min(found.epsilons, key=lambda name: found.epsilons[name]),
-        parts=tuple(guarantees),
+        compares=SAME_LABEL if narrow else COMPARED[ledger.neighbours],
+        records=max((part.records for part in guarantees if part.records is not None), default=None),
+        details={
+            "method": min(found.epsilons, key=lambda name: found.epsilons[name]),
+            "parts": [part.to_dict() for part in guarantees],
+        },
+        notes=tuple(("counts", part.setting) for part in guarantees),
     )
-
-
-def _common_protection(guarantees: Sequence[Guarantee]) -> str:
-    distinct = list(dict.fromkeys(guarantee.protects for guarantee in guarantees))
-    if len(distinct) == 1:
-        return distinct[0]
-    return "only what every one of them protects: " + " / ".join(distinct)
-
-
-def _distinct(guarantees: Sequence[Guarantee]) -> tuple[Assumption, ...]:
-    return tuple(dict.fromkeys(assumption for guarantee in guarantees for assumption in guarantee.assumptions))
-
-
-def _most_records(guarantees: Sequence[Guarantee]) -> int | None:
-    return max((guarantee.records for guarantee in guarantees if guarantee.records is not None), default=None)
-
-
-def _compared(ledger: Ledger, guarantees: Sequence[Guarantee]) -> str:
-    """Which data sets all parts tell apart: those of the part that promises least."""
-    return SAME_LABEL if any(part.compares == SAME_LABEL for part in guarantees) else COMPARED[ledger.neighbours]
-
-
-def _ledger(guarantee: Guarantee) -> Ledger:
-    if guarantee.ledger is None:
-        raise UsageError("a guarantee that was read from a file cannot be composed; compute it again.")
-    return guarantee.ledger

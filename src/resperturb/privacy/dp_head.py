@@ -5,12 +5,10 @@ Both heads are Gaussian mechanisms without sampling, so one number, mu, says all
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 from resperturb.checks import between_0_and_1, positive
 from resperturb.errors import UsageError
-from resperturb.privacy.accounting import Ledger, account, exact_delta
+from resperturb.privacy.accounting import Ledger, exact_delta
 from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.gaussian import mu_for_budget
 from resperturb.privacy.guarantee import Assumption, Guarantee, counted
@@ -20,18 +18,6 @@ MOST_NUMBERS = 2**32
 # classes, and of accuracy on CIFAR10, with ten.
 USEFUL, HARDLY_USEFUL = 150.0, 60.0
 USEFUL_OF_TEN, HARDLY_USEFUL_OF_TEN = 3000.0, 400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadGuarantee(Guarantee):
-    """The guarantee of a DP head; ``unit`` is ``record``, or what a group of records is called."""
-
-    mu: float
-    head: str
-    unit: str
-
-    def _details(self) -> dict[str, Any]:
-        return {"mu": self.mu, "head": self.head, "unit": self.unit}
 
 
 def head_mu(epsilon: float, delta: float) -> float:
@@ -61,7 +47,7 @@ def head_guarantee(
     unit: str = "record",
     secrecy: Assumption = SECRET_NOISE,
     extra: tuple[Assumption, ...] = (),
-) -> HeadGuarantee:
+) -> Guarantee:
     """State what a head proves whose releases are ``mu``-GDP.
 
     Args:
@@ -84,8 +70,7 @@ def head_guarantee(
     """
     between_0_and_1("delta", delta)
     ledger = Ledger("add_remove", mu=mu)
-    left, unmet = counted(ledger, delta, MOST_NUMBERS)
-    found = account(ledger, left)
+    found, unmet = counted(ledger, delta, MOST_NUMBERS)
     whole = "its label included" if unit == "record" else "all of its records, their labels and their number included"
     several = "The number of records" if unit == "record" else f"The numbers of records and of {unit}s"
     grouped = (
@@ -95,7 +80,7 @@ def head_guarantee(
             "with k times the mu.",
         ),
     )
-    return HeadGuarantee(
+    return Guarantee(
         mechanism="dp-head",
         setting=f"DP head on public features: {head}, {records:,} {unit}s, mu {mu:.3g}.",
         epsilon=found.epsilon,
@@ -128,9 +113,7 @@ def head_guarantee(
         ),
         records=records,
         ledger=ledger,
-        mu=mu,
-        head=head,
-        unit=unit,
+        details={"mu": mu, "head": head, "unit": unit},
     )
 
 

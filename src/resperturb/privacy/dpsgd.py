@@ -1,12 +1,10 @@
 """DP-SGD: the epsilon of clipped, noised gradients on Poisson-sampled batches, by dp-accounting."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 from resperturb.checks import between_0_and_1, not_negative, positive
 from resperturb.errors import UsageError
-from resperturb.privacy.accounting import Ledger, Sampled, account, exact_delta, least_epsilon, quick_bound
+from resperturb.privacy.accounting import Ledger, Sampled, exact_delta, least_epsilon, quick_bound
 from resperturb.privacy.guarantee import COMPARED, Assumption, Guarantee, counted, number
 from resperturb.privacy.length import TrainingLength
 
@@ -17,39 +15,7 @@ PUBLIC_COUNT = Assumption(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DpsgdGuarantee(Guarantee):
-    """The budget of a training run with DP-SGD.
-
-    ``epsilon`` is the smallest of the valid bounds; ``epsilon_pld`` (privacy loss distributions) and
-    ``epsilon_rdp`` (Renyi divergences) are two of them. The first is ``None`` where it cannot be computed
-    reliably: an epsilon of hundreds, or a delta below 1e-12.
-    """
-
-    noise_multiplier: float
-    length: TrainingLength
-    epsilon_pld: float | None
-    epsilon_rdp: float
-
-    def _details(self) -> dict[str, Any]:
-        """Return both bounds and the setting."""
-        return {
-            "epsilon_pld": self.epsilon_pld,
-            "epsilon_rdp": self.epsilon_rdp,
-            "noise_multiplier": self.noise_multiplier,
-            "batch_size": self.length.batch_size,
-            "records": self.length.records,
-            "steps": self.length.steps,
-            "epochs": self.length.epochs,
-        }
-
-    def _notes(self) -> list[tuple[str, str]]:
-        """Say which method gave epsilon."""
-        pld = "not computed" if self.epsilon_pld is None else number(self.epsilon_pld)
-        return [("", f"by privacy loss distributions {pld}, by Renyi divergences {number(self.epsilon_rdp)}.")]
-
-
-def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: float) -> DpsgdGuarantee:
+def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: float) -> Guarantee:
     """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
 
     Args:
@@ -58,8 +24,10 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
         delta: Delta of the guarantee.
 
     Returns:
-        The guarantee. Above epsilon 20 or so it rests on tails that no computed noise has, and has an assumption that
-        is not met.
+        The guarantee. Its epsilon is the smallest of the valid bounds, two of which are in ``details``:
+        ``epsilon_pld`` (privacy loss distributions; None for an epsilon of hundreds or a delta below 1e-12) and
+        ``epsilon_rdp`` (Renyi divergences). Above epsilon 20 or so it rests on tails that no computed noise has, and
+        has an assumption that is not met.
 
     >>> from resperturb.privacy.length import training_length
     >>> run = training_length(epochs=2, batch_size=100, records=1000)
@@ -70,9 +38,10 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
     not_negative("noise multiplier", noise_multiplier)
     between_0_and_1("delta", delta)
     ledger = _ledger(noise_multiplier, length)
-    left, unmet = counted(ledger, delta)
-    found = account(ledger, left)
-    return DpsgdGuarantee(
+    found, unmet = counted(ledger, delta)
+    by_pld, by_rdp = found.epsilons.get("pld"), found.epsilons["rdp"]
+    pld = "not computed" if by_pld is None else number(by_pld)
+    return Guarantee(
         mechanism="dpsgd",
         setting=f"DP-SGD: noise {noise_multiplier:g} times the clipping norm, batches of {length.batch_size} of "
         f"{length.records} records, {length.steps} steps.",
@@ -101,14 +70,20 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
         neighbours=ledger.neighbours,
         compares=COMPARED[ledger.neighbours],
         records=length.records,
-        noise_multiplier=noise_multiplier,
-        length=length,
-        epsilon_pld=found.epsilons.get("pld"),
-        epsilon_rdp=found.epsilons["rdp"],
+        details={
+            "epsilon_pld": by_pld,
+            "epsilon_rdp": by_rdp,
+            "noise_multiplier": noise_multiplier,
+            "batch_size": length.batch_size,
+            "records": length.records,
+            "steps": length.steps,
+            "epochs": length.epochs,
+        },
+        notes=(("", f"by privacy loss distributions {pld}, by Renyi divergences {number(by_rdp)}."),),
     )
 
 
-def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> DpsgdGuarantee:
+def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> Guarantee:
     """Return the guarantee with the least noise that gives ``epsilon``.
 
     Args:
@@ -117,7 +92,7 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> 
         length: Steps, batch size and records.
 
     Returns:
-        The guarantee; ``noise_multiplier`` is the noise.
+        The guarantee; ``details["noise_multiplier"]`` is the noise.
 
     Raises:
         UsageError: Hardly any noise is needed, epsilon is too large for computed noise, or the length does not name

@@ -88,41 +88,6 @@ def mu_for_budget(epsilon: float, delta: float) -> float:
     return math.exp(_root(excess, math.log(low) - 1e-9, math.log(high)))
 
 
-def rdp_epsilon(rho: float, delta: float) -> float:
-    """Return the epsilon of a mechanism with Renyi divergence ``rho * alpha``, by the classical conversion.
-
-    It is ``min over alpha of rho alpha + log(1/delta)/(alpha - 1)``; a ``mu``-GDP mechanism has ``rho = mu^2/2``.
-
-    Args:
-        rho: Renyi divergence per order.
-        delta: Delta of the guarantee.
-
-    Returns:
-        Epsilon; infinite when ``rho`` is.
-
-    >>> round(rdp_epsilon(0.5, 1e-5), 4)
-    5.2985
-    """
-    return rho + 2 * math.sqrt(rho) * math.sqrt(-math.log(delta)) if math.isfinite(rho) else math.inf
-
-
-def rdp_rho(epsilon: float, delta: float) -> float:
-    """Invert ``rdp_epsilon``.
-
-    Args:
-        epsilon: Of differential privacy.
-        delta: Beside it.
-
-    Returns:
-        The ``rho`` at which ``rdp_epsilon`` is ``epsilon``.
-
-    >>> round(rdp_rho(5.2985, 1e-5), 4)
-    0.5
-    """
-    log_inverse = -math.log(delta)
-    return float((epsilon / (math.sqrt(epsilon + log_inverse) + math.sqrt(log_inverse))) ** 2)
-
-
 def attack_tpr(mu: float, fpr: float) -> float:
     """Return the largest true positive rate ``mu``-GDP allows an attack with false positive rate ``fpr``.
 

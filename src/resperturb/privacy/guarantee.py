@@ -9,12 +9,12 @@ from typing import Any, Literal
 from resperturb.privacy.accounting import (
     FALSE_POSITIVE_RATE,
     MOST_NUMBERS,
+    Account,
     Ledger,
     Neighbours,
     account,
     exact_delta,
     largest_auc,
-    least_epsilon,
 )
 
 Status = Literal["assumed", "enforced", "measured", "not met"]
@@ -31,7 +31,6 @@ SCHEMA = 1
 COMPARED: dict[Neighbours, str] = {
     "swap": "data sets in which one record is replaced by another (swap).",
     "add_remove": "data sets of which one has one record more (add or remove).",
-    "any": "any two data sets at all.",
 }
 SAME_LABEL = "data sets in which one image is replaced by another under the same label (swap)."
 
@@ -54,7 +53,8 @@ class Guarantee:
 
     An infinite epsilon says that nothing is proven; ``setting`` then says why. ``max_tpr`` is the largest true
     positive rate that the bound leaves an attack at a false positive rate of 0.001. ``details`` are the numbers that
-    epsilon follows from, ``ledger`` what was released (None for a guarantee that was read from a file).
+    epsilon follows from, such as ``noise_multiplier``, ``notes`` labelled lines to print below it, ``ledger`` what
+    was released (None for a guarantee that was read from a file).
 
     >>> nothing_proven("It was trained without noise.").words
     'no guarantee: It was trained without noise.'
@@ -73,18 +73,6 @@ class Guarantee:
     details: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[tuple[str, str], ...] = ()
     ledger: Ledger | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "details", {**self._details(), **self.details})
-        object.__setattr__(self, "notes", self.notes or tuple(self._notes()))
-
-    def _details(self) -> dict[str, Any]:
-        """The numbers of this kind of guarantee besides the common fields."""
-        return {}
-
-    def _notes(self) -> list[tuple[str, str]]:
-        """Labelled lines to print below epsilon."""
-        return []
 
     @property
     def not_met(self) -> tuple[Assumption, ...]:
@@ -165,8 +153,7 @@ class Guarantee:
         if self.neighbours != "add_remove" or self.ledger is None:
             return self
         swapped = self.ledger.as_swap()
-        left, unmet = counted(swapped, self.delta)
-        found = account(swapped, left)
+        found, unmet = counted(swapped, self.delta)
         return replace(
             self,
             epsilon=found.epsilon,
@@ -242,8 +229,8 @@ def nothing_proven(why: str, delta: float = 1e-5) -> Guarantee:
     )
 
 
-def counted(ledger: Ledger, delta: float, numbers: float = MOST_NUMBERS) -> tuple[float, tuple[Assumption, ...]]:
-    """Return the delta at which to count a ledger of computed noise, and the assumption that fails if it has too few.
+def counted(ledger: Ledger, delta: float, numbers: float = MOST_NUMBERS) -> tuple[Account, tuple[Assumption, ...]]:
+    """Count a ledger of computed noise, and return the assumption that is not met if its tails are too short.
 
     Args:
         ledger: The releases.
@@ -251,20 +238,21 @@ def counted(ledger: Ledger, delta: float, numbers: float = MOST_NUMBERS) -> tupl
         numbers: Most normals that the releases draw.
 
     Returns:
-        Delta less what the missing tails cost. If they cost too much, delta itself and an assumption that is not met.
+        The account at delta less what the missing tails cost. If they cost too much, the account at delta itself and
+        an assumption that is not met.
 
     >>> counted(Ledger("swap", mu=100.0), 1e-5)[1][0].status
     'not met'
     """
     left, enough = exact_delta(ledger, delta, numbers)
-    exact = math.inf if enough else least_epsilon(ledger, delta)
-    if enough or math.isinf(exact):
-        return left, ()
+    found = account(ledger, left if enough else delta)
+    if enough or math.isinf(found.epsilon):
+        return found, ()
     statement = (
-        f"Noise that is Gaussian to the end of its tails would give an epsilon of {number(exact)}. So large a one "
-        "rests on tails that computed noise does not have."
+        f"Noise that is Gaussian to the end of its tails would give an epsilon of {number(found.epsilon)}. So large "
+        "a one rests on tails that computed noise does not have."
     )
-    return delta, (Assumption("not met", statement),)
+    return found, (Assumption("not met", statement),)
 
 
 def level(epsilon: float, delta: float, records: int | None = None) -> Level:

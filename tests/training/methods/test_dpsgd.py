@@ -276,7 +276,7 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
     assert (kept.epoch * 3 + kept.step, kept.epsilon) == (5, epsilon(5))
     run = train(config, out=tmp_path / "run")
     proven = run.guarantee()
-    assert (proven.length.steps, proven.epsilon, proven.delta) == (9, epsilon(9), 1e-4)
+    assert (proven.details["steps"], proven.epsilon, proven.delta) == (9, epsilon(9), 1e-4)
     assert [entry.epsilon for entry in run.metrics()] == [epsilon(3), epsilon(6), epsilon(9)]
     statuses = {assumption.status for assumption in proven.assumptions}
     assert statuses == {"assumed", "enforced"}
@@ -292,7 +292,7 @@ def test_a_wanted_epsilon_is_met_and_not_undercut(tmp_path: Path) -> None:
     run = train(tiny_config(epochs=1, method={"name": "dpsgd", "target_epsilon": 4.0}), runs=tmp_path)
     assert 3.98 < run.guarantee().epsilon <= 4.0
     assert isinstance(run.config.method, Dpsgd)
-    assert run.config.method.noise_multiplier == run.guarantee().noise_multiplier
+    assert run.config.method.noise_multiplier == run.guarantee().details["noise_multiplier"]
 
 
 def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Path) -> None:

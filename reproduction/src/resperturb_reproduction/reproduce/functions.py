@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from resperturb.errors import ResperturbError
 from resperturb.files import plain
-from resperturb.privacy import additive_guarantee, dpsgd_guarantee, rdp_rho, training_length
+from resperturb.privacy import additive_guarantee, dpsgd_guarantee, training_length
 from resperturb.training import DataConfig, Dpsgd, Run, load_inputs
 from resperturb_reproduction.rademacher import rademacher
 from resperturb_reproduction.reproduce.declarations import (
@@ -38,7 +38,7 @@ from resperturb_reproduction.reproduce.results import (
     Theorem,
     made_now,
 )
-from resperturb_reproduction.theorems import THEOREM1_ASSUMES, theorem1
+from resperturb_reproduction.theorems import THEOREM1_ASSUMES, rdp_rho, theorem1
 
 if TYPE_CHECKING:
     from resperturb_reproduction.sde import ReversalResult

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.noise import derive_key, keyed_generator, noisy_sum
-from resperturb.privacy.dpsgd import PUBLIC_COUNT, DpsgdGuarantee, calibrate_dpsgd, dpsgd_guarantee
-from resperturb.privacy.guarantee import Assumption
+from resperturb.privacy.dpsgd import PUBLIC_COUNT, calibrate_dpsgd, dpsgd_guarantee
+from resperturb.privacy.guarantee import Assumption, Guarantee
 from resperturb.privacy.length import TrainingLength, training_length
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
@@ -149,7 +149,7 @@ class Dpsgd(Method):
             return config
         found = calibrate_dpsgd(epsilon=self.target_epsilon, delta=self.delta, length=whole)
         # Up to the next ten-thousandth, so that the same wish has the same name on every machine.
-        noise = math.ceil(found.noise_multiplier * 1e4) / 1e4
+        noise = math.ceil(found.details["noise_multiplier"] * 1e4) / 1e4
         settled = self.model_copy(update={"noise_multiplier": noise, "target_epsilon": None})
         return config.model_copy(update={"method": settled})
 
@@ -157,7 +157,7 @@ class Dpsgd(Method):
         """Build the network, with the hooks that take the gradients of single records."""
         return DpsgdSteps(config, members, execution)
 
-    def guarantee(self, config: TrainConfig, records: int, steps: int, delta: float | None = None) -> DpsgdGuarantee:
+    def guarantee(self, config: TrainConfig, records: int, steps: int, delta: float | None = None) -> Guarantee:
         """Say what so many steps prove: epsilon and delta, what they protect, and what they rest on.
 
         >>> from resperturb.training.config import make_config
@@ -165,7 +165,7 @@ class Dpsgd(Method):
         ...     data={"spec": "x"}, batch_size=100, method={"name": "dpsgd", "noise_multiplier": 1.0}
         ... )
         >>> proven = config.method.guarantee(config, records=1000, steps=20)
-        >>> round(proven.epsilon, 2), proven.delta, proven.length.steps
+        >>> round(proven.epsilon, 2), proven.delta, proven.details["steps"]
         (3.59, 1e-05, 20)
         """
         assert self.noise_multiplier is not None  # settle() has found it
@@ -175,7 +175,7 @@ class Dpsgd(Method):
             delta=self.delta if delta is None else delta,
         )
         details = {**found.details, "clip": self.clip}
-        return replace(found, assumptions=assumptions(config), details=details)
+        return replace(found, assumptions=(*assumptions(config), *found.not_met), details=details)
 
 
 class DpsgdSteps(Steps):
