@@ -44,7 +44,6 @@ from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
 
 RECIPE = "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose."
-Labels = ArrayLike | None
 
 
 def audit_trainee(
@@ -125,14 +124,10 @@ def plan_of(trainee: Trainee, candidates: Candidates, design: Design, draws: tup
     )
 
 
-def _settings(draws: int | Sequence[int], delta: float, confidence: float) -> Settings:
-    return Settings((draws,) if isinstance(draws, int) else tuple(draws), delta, confidence)
-
-
 def audit(
     train: TrainFunction | Trainee | Any,
     features: Any = None,
-    labels: Labels = None,
+    labels: ArrayLike | None = None,
     *,
     groups: ArrayLike | None = None,
     kinds: ArrayLike | None = None,
@@ -190,7 +185,7 @@ def audit(
             audit.
         ResperturbError: Fewer than half of the models learned.
     """
-    settings = _settings(draws, delta, confidence)
+    settings = Settings.of(draws, delta, confidence)
     if labels is None and features is not None and not is_estimator(train):
         labels = features
     if labels is None:
@@ -306,7 +301,7 @@ def audit_model(
     >>> found.leaks, found.subject
     (True, 'this model')
     """
-    settings = _settings(draws, delta, confidence)
+    settings = Settings.of(draws, delta, confidence)
     _check_arguments(seed, jobs, engine, guarantee)
     known = check_labels(labels)
     inside, outside = (
@@ -400,29 +395,25 @@ def audit_predictions(
     (True, True)
     """
     known = check_labels(labels)
-    count = len(known)
-    single = not leave_one_out
-    shadow_list = list(shadow_probabilities)  # type: ignore[arg-type]
-    given_models: list[Any] = [probabilities, *shadow_list] if single else list(probabilities)  # type: ignore[arg-type]
-    names = ["probabilities", *(f"shadow_probabilities[{n}]" for n in range(len(shadow_list)))]
-    every = [
-        check_model(names[n] if single else f"probabilities[{n}]", one, known) for n, one in enumerate(given_models)
-    ]
-    if single:
-        own = check_flags("members", members, (count,))
-        inside = own[None]
-        if len(every) > 1:
-            inside = np.concatenate([inside, check_flags("shadow_members", shadow_members, (len(every) - 1, count))])
+    count, coins = len(known), groups if units is None else units
+    models: dict[str, Any]
+    if leave_one_out:
+        models = {f"probabilities[{number}]": one for number, one in enumerate(probabilities)}  # type: ignore[arg-type]
+        inside = check_flags("members", members, (len(models), count))
     else:
-        inside = check_flags("members", members, (len(every), count))
-    by, kind = check_columns(groups if units is None else units, None, count)[0], check_columns(None, kinds, count)[1]
-    for one in inside if leave_one_out or len(every) > 1 else inside[:1]:
+        shadows = {f"shadow_probabilities[{number}]": one for number, one in enumerate(shadow_probabilities)}  # type: ignore[arg-type]
+        models = {"probabilities": probabilities, **shadows}
+        inside = check_flags("members", members, (count,))[None]
+        if shadows:
+            inside = np.concatenate([inside, check_flags("shadow_members", shadow_members, (len(shadows), count))])
+    every = [check_model(name, one, known) for name, one in models.items()]
+    by, kind = check_columns(coins, None, count)[0], check_columns(None, kinds, count)[1]
+    for one in inside:
         check_whole_units(by, one)
-    targets = np.arange(len(every)) if leave_one_out else np.array([0])
-    nobody = ~inside.any(axis=0) if len(every) > 1 else np.zeros(count, dtype=bool)
-    design = given(inside[:, ~nobody], targets)
+    nobody = ~inside.any(axis=0) & (len(every) > 1)
+    design = given(inside[:, ~nobody], np.arange(len(every) if leave_one_out else 1))
     caveats = [] if len(every) > 1 else ["Without shadow models the strongest attacks are left out."]
-    usable = design.answerable() if len(every) > 1 else np.ones(int((~nobody).sum()), dtype=bool)
+    usable = design.answerable()
     if not usable.any():
         raise UsageError("no row is in two of the shadow models and outside of two; train more of them.")
     if left_out := int((~usable).sum()):
@@ -431,15 +422,12 @@ def audit_predictions(
         )
     first = np.flatnonzero(~nobody)[usable]
     rows = np.concatenate([first, np.flatnonzero(nobody)])
-    candidates = Candidates(rows, known[rows], kind[first], by[first], unit_name(groups if units is None else units))
-    draws = tuple(sorted({1, *(len(one) for one in every)}))
     folder = None if out is None else Path(out)
-    called = name or (folder.name if folder else "predictions")
     return audit_trainee(
-        Predictions(every, called, guarantee),
-        candidates,
+        Predictions(every, name or (folder.name if folder else "predictions"), guarantee),
+        Candidates(rows, known[rows], kind[first], by[first], unit_name(coins)),
         design.select(usable),
-        Settings(draws, delta, confidence),
+        Settings((1, *map(len, every)), delta, confidence),
         out=folder,
         caveats=caveats,
         subject="models of this recipe" if leave_one_out else "this model",

@@ -55,6 +55,11 @@ class Settings:
     delta: float = 1e-5
     confidence: float = 0.95
 
+    @classmethod
+    def of(cls, draws: int | Sequence[int], delta: float, confidence: float) -> "Settings":
+        """Make settings of one number of draws, or of several."""
+        return cls((draws,) if isinstance(draws, int) else tuple(draws), delta, confidence)
+
     def __post_init__(self) -> None:
         check_probability("delta", self.delta)
         check_probability("confidence", self.confidence)

@@ -89,9 +89,9 @@ class Design:
         return replace(self, unused=unused, targets=self.targets[~np.isin(self.targets, sorted(unused))])
 
     def answerable(self) -> Bools:
-        """Say which candidates have two models on either side as evidence, about every target."""
+        """Say which candidates have two models on either side as evidence about every target; all, of a lone model."""
         found = np.ones(self.members.shape[1], dtype=bool)
-        for target in self.targets.tolist():
+        for target in self.targets.tolist() if len(self) > 1 else ():
             inside = outside = np.zeros(self.members.shape[1], dtype=np.int64)
             for number, about in self.evidence(target):
                 inside = inside + (self.members[number] & about)

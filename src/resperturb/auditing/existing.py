@@ -9,12 +9,12 @@ import numpy as np
 from resperturb.attacks.evidence import ShadowStatistics
 from resperturb.auditing.function import fitted
 from resperturb.auditing.store import text_digest
-from resperturb.auditing.trainee import Fitted, Job, Trainee
+from resperturb.auditing.trainee import Claims, Fitted, Job, Trainee
 from resperturb.bounds.arrays import Bools, Floats, Ints
 from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
 from resperturb.engine.task import Shared
 from resperturb.errors import UsageError
-from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.privacy import Guarantee
 
 # Two sets are called different from this confidence on.
 SURE = 0.99
@@ -22,7 +22,7 @@ FOLDS, MOST_COLUMNS = 5, 200
 
 
 @dataclass(frozen=True, eq=False)
-class Existing:
+class Existing(Claims):
     """A model that exists.
 
     Attributes:
@@ -52,10 +52,6 @@ class Existing:
         if self.recipe is None:
             raise UsageError("shadow models take a recipe.")
         yield from self.recipe.fit(job)
-
-    def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Return what is claimed."""
-        return self.claimed or nothing_proven("No guarantee was given for this training.", delta)
 
     def shared(self) -> Shared | None:
         """Return the recipe's data."""

@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from resperturb.auditing.ask import FittedFunction
-from resperturb.auditing.trainee import Fitted, Job
+from resperturb.auditing.trainee import Claims, Fitted, Job
 from resperturb.bounds.arrays import Array, Ints
-from resperturb.engine.task import Shared
 from resperturb.errors import UsageError
-from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.privacy import Guarantee
 
 TrainFunction = Callable[[Ints, int], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class Function(Claims):
     """A function of row numbers and a seed that returns a predictor, or yields one per checkpoint.
 
     Attributes:
@@ -58,14 +57,6 @@ class Function:
             raise UsageError(
                 f"train called sys.exit({error.code!r}); it must return a predictor, or raise an error."
             ) from error
-
-    def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Return what the user claims."""
-        return self.claimed or nothing_proven("No guarantee was given for this training.", delta)
-
-    def shared(self) -> Shared | None:
-        """Return nothing: the data stay with the user."""
-        return None
 
 
 def fitted(predictor: Any, classes: int, stage: str = "") -> Fitted:

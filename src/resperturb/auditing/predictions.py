@@ -11,11 +11,10 @@ from resperturb.attacks.signals import LEAST_PROBABILITY, Query
 from resperturb.auditing.ask import check_probabilities
 from resperturb.auditing.candidates import unmasked
 from resperturb.auditing.store import array_digest
-from resperturb.auditing.trainee import Fitted, Job
+from resperturb.auditing.trainee import Claims, Fitted, Job
 from resperturb.bounds.arrays import Bools, Floats, Ints
-from resperturb.engine.task import Shared
 from resperturb.errors import UsageError
-from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.privacy import Guarantee
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ class KeptPredictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
+class Predictions(Claims):
     """Predictions of several models about the same rows."""
 
     probabilities: Sequence[Floats]
@@ -52,14 +51,6 @@ class Predictions:
     def fit(self, job: Job) -> Iterator[Fitted]:
         """Give the predictions of a model."""
         yield KeptPredictions(np.log(np.maximum(self.probabilities[job.number], LEAST_PROBABILITY)))
-
-    def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Return what is claimed."""
-        return self.claimed or nothing_proven("No guarantee was given for this training.", delta)
-
-    def shared(self) -> Shared | None:
-        """Return nothing: predictions are read in this process."""
-        return None
 
 
 def check_model(name: str, values: ArrayLike, labels: Ints) -> Floats:

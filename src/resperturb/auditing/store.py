@@ -4,6 +4,7 @@ Everything is bound to the plan, and the result to the scores, so that files of 
 """
 
 import hashlib
+import io
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -31,6 +32,10 @@ AUDIT_FILE, PLAN_FILE, SCHEMA_FILE = "audit.json", "plan.json", "schema.json"
 MODELS, SCORES = "models", "scores"
 PLAN_SCHEMA = 3
 AGAIN = "run the audit again"
+# What is kept of the candidates next to the scores.
+_COLUMNS = ("members", "units", "kinds", "rows", "targets")
+
+T = TypeVar("T")
 OTHER_VERSION = "was written by another version of resperturb; run the audit again in another folder"
 
 
@@ -64,13 +69,8 @@ class Plan:
     schema: int = PLAN_SCHEMA
 
     @property
-    def setup(self) -> str:
-        """Digest of what decides the models."""
-        return text_digest(repr({**asdict(self), "draws": None, "population": None}))
-
-    @property
     def question(self) -> str:
-        """Digest of the setup and of the queries."""
+        """Digest of all of it."""
         return text_digest(repr(self))
 
 
@@ -224,44 +224,28 @@ def opened_store(folder: Path | None, plan: Plan) -> Iterator[Store]:
     _check_free(folder, plan)
     with held(folder):
         _check_free(folder, plan)
-        if (present := _present(folder)) != plan:
-            if present is not None:
-                _forget_answers(folder)
+        if _present(folder) != plan:
+            kept = list((folder / MODELS).glob("*.npz"))
+            if kept:
+                _logger.warning(
+                    "%s: other draws or another population are asked for; its models are queried again.", folder
+                )
+            for path in kept:
+                path.unlink()
             write_bound_json(folder / PLAN_FILE, plan, {})
         yield Store(folder, plan)
 
 
-def _forget_answers(folder: Path) -> None:
-    kept = list((folder / MODELS).glob("*.npz"))
-    if kept:
-        _logger.warning("%s: other draws or another population are asked for; its models are queried again.", folder)
-    for path in kept:
-        path.unlink()
-
-
 def _present(folder: Path) -> Plan | None:
-    path = folder / PLAN_FILE
-    if not path.exists():
-        return None
-    version = read_json(_Version, path, f"delete it, or choose another folder than {folder}")
-    if version.schema != PLAN_SCHEMA:
+    path, remedy = folder / PLAN_FILE, f"delete it, or choose another folder than {folder}"
+    return _read(Plan, path, PLAN_SCHEMA, remedy) if path.exists() else None
+
+
+def _read(kind: type[T], path: Path, schema: int, remedy: str) -> T:
+    """Read a file of this version, as it was written."""
+    if read_json(_Version, path, remedy).schema != schema:
         raise UsageError(f"{path} {OTHER_VERSION}.")
-    return read_bound_json(Plan, path, None, f"delete it, or choose another folder than {folder}")
-
-
-def read_plan(folder: Path) -> Plan:
-    """Read what the audit in a folder was asked to do.
-
-    Raises:
-        ResperturbError: There is no plan, or it is damaged or of another version.
-    """
-    try:
-        plan = _present(folder)
-    except UsageError as error:
-        raise ResperturbError(str(error)) from error
-    if plan is None:
-        raise ResperturbError(f"{folder / PLAN_FILE} is missing; {AGAIN}.")
-    return plan
+    return read_bound_json(kind, path, None, remedy)
 
 
 def _check_free(folder: Path, plan: Plan) -> None:
@@ -311,14 +295,7 @@ def keep_scores(folder: Path, scores: Scores) -> str:
     Returns:
         Digest of that file, which the result is bound to.
     """
-    arrays: dict[str, Array] = {
-        "members": scores.members,
-        "units": scores.units,
-        "kinds": scores.kinds,
-        "rows": scores.rows,
-        "targets": scores.targets,
-        **scores.attacks,
-    }
+    arrays: dict[str, Array] = {**{name: getattr(scores, name) for name in _COLUMNS}, **scores.attacks}
     place = folder / SCORES
     place.mkdir(parents=True, exist_ok=True)
     for path in place.glob("*.npy"):
@@ -327,19 +304,18 @@ def keep_scores(folder: Path, scores: Scores) -> str:
     digests = {}
     for name, array in arrays.items():
         if not (isinstance(array, np.memmap) and Path(str(array.filename)) == place / f"{name}.npy"):
-            write_bytes(place / f"{name}.npy", _npy(array))
+            write_array(place / f"{name}.npy", array)
         digests[f"{name}.npy"] = digest_of(place / f"{name}.npy")
     content = json.dumps({"schema": 1, "files": digests}, indent=2).encode()
     write_bytes(place / SCHEMA_FILE, content)
     return hashlib.sha256(content).hexdigest()
 
 
-def _npy(array: Array) -> bytes:
-    import io
-
+def write_array(path: Path, array: Array) -> None:
+    """Write an array to a ``.npy`` file, whole or not at all."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
+    write_bytes(path, buffer.getvalue())
 
 
 def open_scores(folder: Path, digest: str | None = None) -> Scores:
@@ -366,36 +342,26 @@ def open_scores(folder: Path, digest: str | None = None) -> Scores:
         if digest_of(path) != wanted:
             raise ResperturbError(f"{path} was changed after it was written; {AGAIN}.")
         arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
-    try:
-        members, units, kinds, rows, targets = (
-            np.asarray(arrays.pop(name)) for name in ("members", "units", "kinds", "rows", "targets")
-        )
-    except KeyError as error:
-        raise ResperturbError(f"{place} lacks {error.args[0]}; {AGAIN}.") from error
-    return Scores(members, units, kinds, rows, targets, arrays)
+    if missing := [name for name in _COLUMNS if name not in arrays]:
+        raise ResperturbError(f"{place} lacks {missing[0]}; {AGAIN}.")
+    columns: dict[str, Any] = {name: np.asarray(arrays.pop(name)) for name in _COLUMNS}
+    return Scores(**columns, attacks=arrays)
 
 
 def save_audit(result: AuditResult, folder: Path) -> AuditResult:
     """Write the result of an audit, whose scores are there; it is the last file that an audit writes."""
-    if (folder / AUDIT_FILE).exists():
-        _warn_of_weaker(folder, result)
+    with suppress(ResperturbError):  # there may be none before it, or one that cannot be read
+        old = read_audit(folder)
+        if old.shadows.count > result.shadows.count:
+            _logger.warning(
+                "This audit replaces one with %d shadow models (AUC %.3f) in %s, and tried less. Rerun that one to "
+                "have it back: its models are kept.",
+                old.shadows.count,
+                old.strongest.auc,
+                folder,
+            )
     write_bound_json(folder / AUDIT_FILE, result, result.digests)
     return replace(result, folder=folder)
-
-
-def _warn_of_weaker(folder: Path, new: AuditResult) -> None:
-    try:
-        old = read_audit(folder)
-    except ResperturbError:  # it cannot be read, so nothing is known of it
-        return
-    if old.shadows.count > new.shadows.count:
-        _logger.warning(
-            "This audit replaces one with %d shadow models (AUC %.3f) in %s, and tried less. Rerun that one to have "
-            "it back: its models are kept.",
-            old.shadows.count,
-            old.strongest.auc,
-            folder,
-        )
 
 
 def read_audit(folder: str | os.PathLike[str], digests: Mapping[str, str] | None = None) -> AuditResult:
@@ -413,10 +379,10 @@ def read_audit(folder: str | os.PathLike[str], digests: Mapping[str, str] | None
     """
     folder = Path(folder)
     path = folder / AUDIT_FILE
-    if read_json(_Version, path, AGAIN).schema != SCHEMA:
-        raise ResperturbError(f"{path} {OTHER_VERSION}.")
-    found = read_bound_json(AuditResult, path, None, AGAIN)
-    if found.digests.get("question") != read_plan(folder).question:
+    found, plan = _read(AuditResult, path, SCHEMA, AGAIN), _present(folder)
+    if plan is None:
+        raise ResperturbError(f"{folder / PLAN_FILE} is missing; {AGAIN}.")
+    if found.digests.get("question") != plan.question:
         raise ResperturbError(
             f"{path} is not the audit of {folder / PLAN_FILE}: it was copied from another folder, or the plan was; "
             f"{AGAIN}."

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from resperturb.attacks.signals import Query
 from resperturb.bounds.arrays import Floats, Ints
 from resperturb.engine.task import Shared
-from resperturb.privacy import Guarantee
+from resperturb.privacy import Guarantee, nothing_proven
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,3 +79,17 @@ class Trainee(Protocol):
 
     def shared(self) -> Shared | None:
         """Return data that many jobs of one machine read in place; None if there are none."""
+
+
+class Claims:
+    """The part of a trainee that proves what its user claims, and whose data stay with the user."""
+
+    claimed: Guarantee | None
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        """Return what is claimed."""
+        return self.claimed or nothing_proven("No guarantee was given for this training.", delta)
+
+    def shared(self) -> Shared | None:
+        """Return nothing."""
+        return None

@@ -202,7 +202,7 @@ def audit_run(
         UsageError: The run cannot be audited, or its folder holds an audit of another design.
         ResperturbError: Fewer than half of the models learned.
     """
-    settings = Settings((draws,) if isinstance(draws, int) else tuple(draws), delta, confidence)
+    settings = Settings.of(draws, delta, confidence)
     if models is not None and shadows is not None:
         raise UsageError("shadows belongs to one target, models to the leave-one-out design; give one of them.")
     digests = run.digests  # unfinished runs are refused here
