@@ -245,10 +245,7 @@ def evidence_of(
 
     def change(statistics: ShadowStatistics, number: int, add: bool, about: Bools | None = None) -> None:
         """Add or remove what a model says, or what it says about some of the candidates alone."""
-        asked = np.ones(len(candidates), dtype=bool) if design.question is None else design.question[number]
-        where = np.pad(asked, (0, candidates.population), constant_values=True)
-        if about is not None:
-            where &= np.pad(about, (0, candidates.population))
+        where = None if about is None else np.pad(about, (0, candidates.population))
         changed = statistics.add if add else statistics.remove
         changed(models.answers(number, stage), models.members(number), where)
 

@@ -1,7 +1,7 @@
 """Designs: which of K models are trained on which candidates, which are targets, and what is evidence about whom."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ Chance = Literal["coins", "cut", "balanced", "given"]
 Kind = Literal["one target", "leave one out"]
 
 EXISTS = -1  # the seed of a model that is not trained here
+PRIME = 1_000_003  # seeds of different audits differ
 FEWEST_SHADOWS, FEWEST_LEFT_OUT = 4, 6
 # A candidate needs so many models on either side for a variance.
 LEAST_EVIDENCE = 2
@@ -25,29 +26,30 @@ class Design:
     """Who is trained on what.
 
     Attributes:
-        kind: One target, or every model a target once.
         members: Membership of every candidate in every model, ``[K, n]``.
         seeds: Seed of every training, ``[K]``; -1 for a model that exists.
         partner: The model on the opposite coins, ``[K]``; -1 for none. It is never evidence about its partner.
         targets: Numbers of the targets, ``[T]``.
         chance: What decided the members of the targets.
         seed: Seed of the coins.
-        question: Where membership in a model is in question, ``[K, n]``; None for everywhere.
         unused: Models that were left out.
     """
 
-    kind: Kind
     members: Bools
     seeds: Ints
     partner: Ints
     targets: Ints
     chance: Chance = "coins"
     seed: int = 0
-    question: Bools | None = None
-    unused: frozenset[int] = field(default=frozenset())
+    unused: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.members)
+
+    @property
+    def kind(self) -> Kind:
+        """One target, or every model a target once."""
+        return "one target" if len(self.targets) == 1 else "leave one out"
 
     @property
     def used(self) -> list[int]:
@@ -57,12 +59,10 @@ class Design:
     def evidence(self, target: int) -> Iterator[tuple[int, Bools]]:
         """Yield every model that is evidence about a target, and the candidates that it may speak about."""
         others = [number for number in self.used if number not in (target, int(self.partner[target]))]
-        silent = np.zeros(self.members.shape, dtype=bool)
-        if self.chance == "balanced":
-            silent = self._silenced(target, others)
+        balanced = self.chance == "balanced"
+        silent = self._silenced(target, others) if balanced else np.zeros(self.members.shape, dtype=bool)
         for number in others:
-            about = ~silent[number] if self.question is None else ~silent[number] & self.question[number]
-            yield number, about
+            yield number, ~silent[number]
 
     def _silenced(self, target: int, others: list[int]) -> Bools:
         """Leave out one model per candidate, at random, on the side where the others have one more.
@@ -89,7 +89,7 @@ class Design:
         return replace(self, unused=unused, targets=self.targets[~np.isin(self.targets, sorted(unused))])
 
     def answerable(self) -> Bools:
-        """Say which candidates have two models on either side as evidence about every target; all, of a lone model."""
+        """Say which candidates have two models on either side as evidence about every target; all of a lone model."""
         found = np.ones(self.members.shape[1], dtype=bool)
         for target in self.targets.tolist() if len(self) > 1 else ():
             inside = outside = np.zeros(self.members.shape[1], dtype=np.int64)
@@ -101,8 +101,7 @@ class Design:
 
     def select(self, chosen: Bools) -> "Design":
         """Return the design for some of the candidates."""
-        question = None if self.question is None else self.question[:, chosen]
-        return replace(self, members=self.members[:, chosen], question=question)
+        return replace(self, members=self.members[:, chosen])
 
 
 def one_target(units: Ints, shadows: int, seed: int, target: Bools | None = None, chance: Chance = "coins") -> Design:
@@ -128,17 +127,12 @@ def one_target(units: Ints, shadows: int, seed: int, target: Bools | None = None
     ([2, 2, 2, 2, 2, 2], [0, 1, 1, 2, 2])
     """
     check_shadow_count(shadows)
-    own = _coins([seed, 0], units) if target is None else target
-    members = np.array([own, *_pairs(units, shadows // 2, seed)], dtype=bool)
-    numbers = np.arange(1, shadows + 1)
-    seeds = [_seed(seed, pair) for pair in ((numbers - 1) // 2).tolist()]
-    own_seed = _seed(seed, -1) if target is None else EXISTS
-    partners = ((numbers - 1) ^ 1) + 1
+    members, seeds = _pairs(units, shadows // 2, seed)
+    own, own_seed = (_coins([seed, 0], units), seed * PRIME) if target is None else (target, EXISTS)
     return Design(
-        "one target",
-        members,
+        np.array([own, *members], dtype=bool),
         np.array([own_seed, *seeds]),
-        np.array([-1, *partners]),
+        np.array([-1, *((np.arange(shadows) ^ 1) + 1)]),
         np.array([0]),
         chance,
         seed,
@@ -168,29 +162,17 @@ def leave_one_out(units: Ints, models: int, seed: int) -> Design:
     """
     if models < FEWEST_LEFT_OUT or models % 2:
         raise UsageError(f"leave-one-out needs an even number of at least {FEWEST_LEFT_OUT} models, not {models}.")
+    members, seeds = _pairs(units, models // 2, seed)
     numbers = np.arange(models)
-    return Design(
-        "leave one out",
-        np.array(_pairs(units, models // 2, seed), dtype=bool),
-        np.array([_seed(seed, pair) for pair in (numbers // 2).tolist()]),
-        numbers ^ 1,
-        numbers,
-        "coins",
-        seed,
-    )
+    return Design(np.array(members, dtype=bool), np.array(seeds), numbers ^ 1, numbers, "coins", seed)
 
 
-def given(
-    members: Bools, targets: Ints, chance: Chance = "coins", question: Bools | None = None, seed: int = 0
-) -> Design:
+def given(members: Bools, targets: Ints) -> Design:
     """Describe models that exist. Partners, and a balanced assignment, are found out.
 
     Args:
         members: Membership of every candidate in every model, ``[K, n]``.
         targets: Numbers of the targets.
-        chance: What the caller says of the targets' members.
-        question: Where membership in a model is in question; None for everywhere.
-        seed: Seed of what is left out at random from a balanced assignment.
 
     Returns:
         The design.
@@ -204,18 +186,12 @@ def given(
     """
     count = len(members)
     partner = np.full(count, -1)
-    for first in range(count):
-        opposite = [
-            other
-            for other in range(first + 1, count)
-            if partner[other] < 0 and (members[first] != members[other]).all()
-        ]
-        if partner[first] < 0 and opposite and members.shape[1] > 1:
-            partner[first], partner[opposite[0]] = opposite[0], first
-    kind: Kind = "one target" if len(targets) == 1 else "leave one out"
-    design = Design(
-        kind, members, np.full(count, EXISTS), partner, np.asarray(targets, dtype=np.int64), chance, seed, question
-    )
+    for first in range(count if members.shape[1] > 1 else 0):
+        opposite = (members[first] != members).all(axis=1) & (partner < 0)
+        if partner[first] < 0 and opposite.any():
+            other = int(opposite.argmax())
+            partner[first], partner[other] = other, first
+    design = Design(members, np.full(count, EXISTS), partner, np.asarray(targets, dtype=np.int64))
     if any(_gives_itself_away(design, target) for target in design.targets.tolist()):
         return replace(design, chance="balanced")
     return design
@@ -239,9 +215,12 @@ def _gives_itself_away(design: Design, target: int) -> bool:
     return bool(counts[own].max() < counts[~own].min())
 
 
-def _pairs(units: Ints, pairs: int, seed: int) -> list[Bools]:
+def _pairs(units: Ints, pairs: int, seed: int) -> tuple[list[Bools], list[int]]:
+    """Draw pairs of models on opposite coins, which share a seed."""
     coins = [_coins([seed, 1, pair], units) for pair in range(pairs)]
-    return [side for one in coins for side in (one, ~one)]
+    return [side for one in coins for side in (one, ~one)], [
+        seed * PRIME + pair + 1 for pair in range(pairs) for _ in range(2)
+    ]
 
 
 def _coins(seed: list[int], units: Ints) -> Bools:
@@ -249,7 +228,3 @@ def _coins(seed: list[int], units: Ints) -> Bools:
     _, codes = np.unique(units, return_inverse=True)
     sides: Bools = np.random.default_rng(seed).random(int(codes.max(initial=-1)) + 1) < 0.5
     return sides[codes]
-
-
-def _seed(seed: int, pair: int) -> int:
-    return seed * 1_000_003 + pair + 1

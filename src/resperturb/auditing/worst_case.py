@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.attacks.signals import label_confidence
+from resperturb.auditing.store import write_array
 from resperturb.bounds.audit_result import Verdict, verdict_of
 from resperturb.bounds.rates import clopper_pearson, gdp
 from resperturb.bounds.result import LowerBound
@@ -30,7 +31,6 @@ from resperturb.bounds.scores import Scores, check_probability
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Task
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import write_bytes
 
 Weights = Mapping[str, Tensor]
 # What a trained model says: logits of images.
@@ -42,6 +42,7 @@ Trainer = Callable[[Weights, Tensor, Tensor, int], Answer]
 # The loss of the other records at which their gradients have vanished.
 _FITTED = 1e-4
 _AT_ONCE = 10
+_RESULT = "scores.npy"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class WorstCaseSettings:
     Attributes:
         trials: Trainings with the canary, and as many without, that the bound is computed from.
         pilots: Further ones of each kind that choose the direction of the score.
-        delta: The delta at which epsilon is bounded.
-        confidence: Of the bound.
+        delta: Delta of the bound.
+        confidence: Confidence of the bound.
         curve: ``"gaussian"`` where every step uses all records; ``"any"`` for sampled batches.
         jobs: Trainings at a time.
         engine: Where they run.
@@ -75,7 +76,7 @@ class WorstCaseSettings:
 
 @dataclass(frozen=True, eq=False)
 class WorstCase:
-    """What the trainings show, beside what is claimed of them."""
+    """What the trainings show, and what is claimed of them."""
 
     bound: LowerBound
     claimed: float
@@ -84,7 +85,7 @@ class WorstCase:
 
     @property
     def verdict(self) -> Verdict:
-        """How what is shown stands to what is claimed; true claims are refuted with 1 - confidence at most."""
+        """Compare the bound with the claim; a true claim is refuted with probability 1 - ``confidence`` at most."""
         return verdict_of(self.claimed, self.bound.epsilon)
 
     @property
@@ -117,7 +118,7 @@ def worst_case_audit(
         canary: The image and the label that half of the trainings get, see :func:`crafted_canary`.
         claimed: The epsilon that is claimed for adding or removing one record, at the settings' delta.
         settings: How many trainings, and what the bound is to hold for.
-        on_done: Told how many trainings are done, of how many.
+        on_done: Called with the number of trainings that are done, and of all.
 
     Returns:
         The bound, the claim and the scores.
@@ -125,36 +126,23 @@ def worst_case_audit(
     Raises:
         ResperturbError: If a training failed.
     """
-    image, label = canary
     each = settings.trials + settings.pilots
     count, done = 2 * each, 0
-    failures: list[ResperturbError] = []
+
+    def tell(task: Task, error: ResperturbError | None) -> None:
+        nonlocal done
+        assert isinstance(task, _Trainings)
+        done += len(task.numbers)
+        on_done(done, count)
+        if error is not None:
+            raise error
+
     with tempfile.TemporaryDirectory() as scratch:
         tasks = [
-            _Trainings(
-                Path(scratch) / f"{start}",
-                train,
-                dict(initial),
-                images,
-                labels,
-                image,
-                label,
-                tuple(range(start, min(start + _AT_ONCE, count))),
-            )
-            for start in range(0, count, _AT_ONCE)
+            _Trainings(Path(scratch) / f"{numbers[0]}", train, dict(initial), images, labels, canary, numbers)
+            for numbers in (range(start, min(start + _AT_ONCE, count)) for start in range(0, count, _AT_ONCE))
         ]
-
-        def tell(task: Task, error: ResperturbError | None) -> None:
-            nonlocal done
-            assert isinstance(task, _Trainings)
-            done += len(task.numbers)
-            on_done(done, count)
-            if error is not None:
-                failures.append(error)
-
         settings.engine(tasks, settings.jobs, tell)
-        if failures:
-            raise failures[0]
         scores = np.concatenate([np.load(task.folder / _RESULT, allow_pickle=False) for task in tasks])
     with_it, without = scores[::2], scores[1::2]
     sign = 1.0 if with_it[: settings.pilots].mean() >= without[: settings.pilots].mean() else -1.0
@@ -194,7 +182,7 @@ def crafted_canary(answer: Answer, images: Tensor, seed: int = 0) -> tuple[Tenso
     Args:
         answer: The logits that the initial network gives images.
         images: The other records: what an image looks like.
-        seed: Of the random images.
+        seed: Seed of the random images.
 
     Returns:
         An image of the type of the others, and a label.
@@ -215,9 +203,6 @@ def crafted_canary(answer: Answer, images: Tensor, seed: int = 0) -> tuple[Tenso
     return made[place // log_p.shape[1]], place % log_p.shape[1]
 
 
-_RESULT = "scores.npy"
-
-
 @dataclass(frozen=True, eq=False)
 class _Trainings(Task):
     """Some of the trainings: even numbers have the canary, odd ones do not."""
@@ -227,29 +212,22 @@ class _Trainings(Task):
     initial: dict[str, Tensor]
     images: Tensor
     labels: Tensor
-    canary: Tensor
-    label: int
-    numbers: tuple[int, ...]
+    canary: tuple[Tensor, int]
+    numbers: range
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train, and keep how much each model believes in the canary's label."""
-        import io
-
-        scores = [self._score(number) for number in self.numbers]
-        buffer = io.BytesIO()
-        np.save(buffer, np.array(scores))
-        write_bytes(folder / _RESULT, buffer.getvalue())
+        write_array(folder / _RESULT, np.array([self._score(number) for number in self.numbers]))
 
     def results(self) -> tuple[str, ...]:
         """The scores."""
         return (_RESULT,)
 
     def _score(self, number: int) -> float:
-        images, labels = self.images, self.labels
+        (canary, label), images, labels = self.canary, self.images, self.labels
         if number % 2 == 0:
-            images = torch.cat([images, self.canary[None]])
-            labels = torch.cat([labels, torch.tensor([self.label])])
+            images, labels = torch.cat([images, canary[None]]), torch.cat([labels, torch.tensor([label])])
         answer = self.train(self.initial, images, labels, number)
         with torch.no_grad():
-            logits = answer(self.canary[None]).double()
-        return float(label_confidence(logits.numpy(), np.array([self.label]))[0])
+            logits = answer(canary[None]).double()
+        return float(label_confidence(logits.numpy(), np.array([label]))[0])
