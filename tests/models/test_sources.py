@@ -1,6 +1,5 @@
 """Networks of other libraries and of the user's own, for any images and classes, alone and in ensembles."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -212,24 +211,3 @@ def test_a_new_source_is_one_class() -> None:
         assert model(torch.zeros(2, 3, 4, 4)).shape == (2, 3)
     finally:
         network_sources._found.pop("linear-for-test")
-
-
-def test_files_whose_networks_were_called_members_still_load(tmp_path: Path) -> None:
-    model = rp.perturb(rp.models.build("en2-resnet8", num_classes=3), rp.Additive(gamma=0.5))
-    path = tmp_path / "new.safetensors"
-    rp.save(model, path)
-    old = tmp_path / "old.safetensors"
-    # The names are in the header and in the metadata.
-    content = path.read_bytes()
-    size = int.from_bytes(content[:8], "little")
-    described = json.loads(content[8 : 8 + size].replace(b"networks.", b"members."))
-    record = json.loads(described["__metadata__"]["resperturb"])
-    record.pop("checksum")  # which version 0.1 did not write
-    described["__metadata__"]["resperturb"] = json.dumps(record)
-    header = json.dumps(described).encode()
-    old.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
-    loaded = rp.load(rp.models.build("en2-resnet8", num_classes=3), old)
-    assert all(value.equal(model.state_dict()[name]) for name, value in loaded.state_dict().items())
-    assert rp.strategy_of(loaded) == rp.Additive(gamma=0.5)
-    state = {name.replace("networks.", "members."): value for name, value in model.state_dict().items()}
-    rp.models.build("en2-resnet8", num_classes=3).load_state_dict(state)

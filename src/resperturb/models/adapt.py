@@ -164,13 +164,26 @@ def without_batch_norm(model: nn.Module) -> list[str]:
 def load_weights(model: nn.Module, path: Path) -> list[str]:
     """Start ``model`` from the safetensors file at ``path``; a last layer of another size stays as it is.
 
+    Pickles are not read: they can run code.
+
     Returns:
         The names of the weights that the file has no use for: those of the last layer, or none.
 
     Raises:
         UsageError: If the file is no safetensors file, or its weights are of another network.
     """
-    tensors = read_weights(path)
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise UsageError(f"there is no file {path} with weights; --weights takes a safetensors file, or pretrained.")
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise UsageError(
+            f"{path} is not a safetensors file ({error}). Pickles are not read, since they can run code: save the "
+            "weights with safetensors.torch.save_file(model.state_dict(), ...)."
+        ) from error
     own = model.state_dict()
     head = last_layer(model) + "."
     kept = [name for name in own if name.startswith(head) and _differs(own[name], tensors.get(name))]
@@ -188,19 +201,3 @@ def load_weights(model: nn.Module, path: Path) -> list[str]:
 
 def _differs(own: Tensor, given: Tensor | None) -> bool:
     return given is None or given.shape != own.shape
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, and nothing else: pickles can run code."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise UsageError(f"there is no file {path} with weights; --weights takes a safetensors file, or pretrained.")
-    try:
-        return load_file(path)
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise UsageError(
-            f"{path} is not a safetensors file ({error}). Pickles are not read, since they can run code: save the "
-            "weights with safetensors.torch.save_file(model.state_dict(), ...)."
-        ) from error

@@ -20,18 +20,7 @@ Argument = bool | int | float | str | list[bool | int | float | str]
 
 @dataclass(frozen=True)
 class Request:
-    """What a network is to be built for.
-
-    Attributes:
-        num_classes: The number of its outputs.
-        in_channels: The number of channels of its images.
-        image_size: Their height and width in pixels, if known; networks of a fixed size need it.
-        norm: ``"batch"`` for the network's own normalisation, ``"group"`` for GroupNorm instead of BatchNorm.
-        skip: False for the ablation without skip connections.
-        dropout: The share of activations that dropout sets to 0.
-        args: Arguments of the source's own constructor.
-        pretrained: Whether to start from the weights that the source offers for this name.
-    """
+    """What a network is to be built for; the fields are arguments of :func:`resperturb.models.build`."""
 
     num_classes: int
     in_channels: int = 3

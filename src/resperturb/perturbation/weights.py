@@ -102,7 +102,6 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
     if not isinstance(model, nn.Module):
         raise UsageError(f"load needs a model or a function that returns one, not {model!r}.")
     inner = unwrapped(model)
-    record, tensors = _with_current_names(inner, record, tensors)
     if tensors is None:
         _check_pretrained(path, inner, record)
     else:
@@ -128,17 +127,6 @@ class _Record:
     strategy: dict[str, Any]
     junctions: list[str]
     checksum: str | None = None
-
-
-def _with_current_names(
-    model: nn.Module, record: _Record, tensors: dict[str, Tensor] | None
-) -> tuple[_Record, dict[str, Tensor] | None]:
-    """Translate names that older versions gave to parts of the model, if it says how."""
-    current: Callable[[str], str] | None = getattr(model, "current_name", None)
-    if current is None or tensors is None:
-        return record, tensors
-    renamed = _Record(record.strategy, [current(name) for name in record.junctions])
-    return renamed, {current(name): value for name, value in tensors.items()}
 
 
 def _perturb_as_saved(path: Path, model: nn.Module, strategy: Strategy, record: _Record) -> None:
