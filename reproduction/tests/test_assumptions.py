@@ -26,7 +26,7 @@ def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_radius_is_that_of_the_farthest_training_image(noisy_run: Run) -> None:
     measured = measure_assumptions(noisy_run, records=4, draws=20)
-    members = load_inputs(noisy_run.config.data).members("target_train").images
+    members = load_inputs(noisy_run.config.data).members().images
     norms = [float(normalize(image, 0.5, 0.25).norm()) for image in members]
     assert measured.radius_largest == pytest.approx(max(norms))
     assert measured.images == len(members)

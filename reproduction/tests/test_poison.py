@@ -26,7 +26,7 @@ def test_every_other_model_has_the_poison_as_often_as_asked(kind: Kind, tmp_path
     poison, configs = poison_configs(tiny_config(), PoisonSettings(kind, copies=3, trials=2), tmp_path)
     assert len({config.seed for config in configs}) == 4
     for number, config in enumerate(configs):
-        members = load_inputs(config.data).members("all")
+        members = load_inputs(config.data).members()
         same = (members.images[:] == poison.images[:]).flatten(1).all(dim=1)
         copies = 0 if number % 2 else 3
         assert int(same.sum()) == copies

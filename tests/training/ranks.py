@@ -72,7 +72,7 @@ def main(folder: Path) -> None:
         said["first"] = message(UsageError, lambda: world.first(lambda: world.leads and config(epochs=0)))
 
         noisy = config(**NOISY)
-        steps = Steps(noisy, load_inputs(noisy.data).members("target_train"), Execution(world=world))
+        steps = Steps(noisy, load_inputs(noisy.data).members(), Execution(world=world))
         progress = Progress()
         for _ in range(3):
             steps.take(progress)

@@ -253,15 +253,15 @@ def test_a_model_is_trained_on_exactly_its_members(part: Any, canaries: CanaryCo
     inputs = load_inputs(data)
     rows = np.sort(np.concatenate([candidates.rows[: len(candidates)][members], candidates.always]))
     shown = table_of(data).select(rows).images[:]
-    assert np.array_equal(shown.numpy(), inputs.members(part).images.numpy())
-    again = load_inputs(tiny_config(data=dict(data)).on_rows(rows, seed=0).data).members("rows")
+    assert np.array_equal(shown.numpy(), inputs.members().images.numpy())
+    again = load_inputs(tiny_config(data=dict(data)).on_rows(rows, seed=0).data).members()
     assert np.array_equal(shown.numpy(), again.images.numpy())
     assert np.array_equal(candidates.labels, table_of(data).labels.numpy()[candidates.rows])
     assert chance == ("cut" if part == "target_train" else "coins")
     held = candidates.rows[len(candidates) :]
     assert len(held) > 0
     assert not set(held.tolist()) & {*candidates.rows[: len(candidates)].tolist(), *candidates.always.tolist()}
-    made = inputs.canaries(part)
+    made = inputs.canaries
     assert made is None or not set(made.left_out.tolist()) & set(candidates.rows.tolist())
 
 

@@ -93,7 +93,7 @@ def test_dpsgd_proves_in_two_processes_what_it_proves_in_one(group: Path, tmp_pa
 
 def test_the_accuracies_are_those_of_the_saved_weights(group: Path) -> None:
     run = open_run(group / "noisy")
-    members = load_inputs(run.config.data).members("target_train")
+    members = load_inputs(run.config.data).members()
     model = run.load_model()
     assert run.result.train_accuracy == evaluate(model, members, run.config, draws=1).accuracy
 

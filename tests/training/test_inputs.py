@@ -56,7 +56,7 @@ WORK = """
 import json, sys, threading, time
 import torch
 from resperturb.training.config import make_config
-from resperturb.training.inputs import fingerprint, load_inputs
+from resperturb.training.inputs import load_inputs
 from resperturb.training.predict import predict
 from resperturb.training.steps import epoch_order
 
@@ -73,12 +73,12 @@ def watch():
 def work(spec):
     torch.manual_seed(0)
     inputs = load_inputs(make_config(data={"spec": spec, "part": "all", "canaries": {"blank": 4}}).data)
-    members = inputs.members("all")
+    members = inputs.members()
     network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 2))
     answers = predict(network, members.images, mean=0.5, std=0.25, batch_size=16)
     seen = [int(members.images[batch].sum()) for batch in torch.split(epoch_order(len(members), 0, 0), 16)]
     return {
-        "pixels": len(members) * members.images[0].nelement(), "fingerprint": fingerprint(inputs),
+        "pixels": len(members) * members.images[0].nelement(), "fingerprint": inputs.fingerprint,
         "answers": answers.double().sum().item(), "seen": seen,
     }
 

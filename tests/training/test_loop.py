@@ -192,7 +192,7 @@ def test_every_epoch_has_its_own_order_of_all_records() -> None:
 def test_the_share_of_clipped_images_is_reported(tmp_path: Path) -> None:
     config = tiny_config(epochs=1, perturbation={"name": "additive", "gamma": 0.5, "clip_radius": 45.0})
     run = train(config, runs=tmp_path)
-    images = load_inputs(run.config.data).members("target_train").images
+    images = load_inputs(run.config.data).members().images
     norms = [float(normalize(image, 0.5, 0.25).norm()) for image in images]
     assert 0 < run.result.inputs_clipped < 1
     assert run.result.inputs_clipped == pytest.approx(sum(norm > 45 for norm in norms) / len(norms))
@@ -207,7 +207,7 @@ def test_early_stopping_keeps_the_best_epoch_and_resumes(tmp_path: Path) -> None
     best = measured.index(max(measured))
     assert len(measured) == min(30, best + 3)
     assert len(inputs.validation) == 20
-    assert not np.isin(inputs.validation, inputs.member_indices("all")).any()
+    assert not np.isin(inputs.validation, inputs.member_indices).any()
     assert run.result.records == 180
     again = evaluate(run.load_model(), inputs.train.select(inputs.validation), run.config, draws=1)
     assert again.accuracy == measured[best]

@@ -168,7 +168,7 @@ def test_cosine_falls_to_zero_after_a_warm_up() -> None:
 
 def test_rare_classes_weigh_more() -> None:
     config = tiny_config(class_weights="balanced")
-    members = load_inputs(config.data).members("target_train")
+    members = load_inputs(config.data).members()
     weights = class_weights(config, members)
     assert weights is not None
     counts = torch.bincount(members.labels, minlength=10)

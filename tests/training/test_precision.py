@@ -74,12 +74,12 @@ def test_the_time_is_measured_and_torchs_generator_left_alone() -> None:
     config = tiny_config(precision="auto", batch_size=13)
     inputs = load_inputs(config.data)
     state = torch.get_rng_state()
-    found = measured_speed(config, inputs.members(config.data.part))
+    found = measured_speed(config, inputs.members())
     assert torch.get_rng_state().equal(state)
     assert found.half is not None
     assert 0.05 < found.share < 50
     again = config.model_copy(update={"seed": 5, "epochs": 90})
-    assert measured_speed(again, inputs.members(config.data.part)) is found
+    assert measured_speed(again, inputs.members()) is found
 
 
 def test_noise_that_bf16_would_lose_keeps_a_training_in_32_bits(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_32_bits_are_the_default_and_other_words_are_refused() -> None:
 
 def test_a_long_training_in_32_bits_hears_what_bf16_would_save(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config()
-    members = load_inputs(config.data).members(config.data.part)
+    members = load_inputs(config.data).members()
     monkeypatch.setattr(module, "measured_speed", lambda *given: FASTER)
     said = advice(config, members, seconds_left=3600.0)
     assert said is not None

@@ -43,13 +43,13 @@ def test_the_digest_names_the_rows_and_the_seed() -> None:
 def test_a_model_is_trained_on_exactly_its_rows(tmp_path: Path) -> None:
     run = train(recipe().on_rows(ROWS, seed=3), out=tmp_path)
     inputs = load_inputs(run.config.data)
-    table = inputs.table("rows")
+    table = inputs.table()
     assert (len(table), run.result.records) == (70, len(ROWS))
-    members = inputs.members("rows")
+    members = inputs.members()
     assert members.images.equal(table.images[ROWS])
     assert members.labels.equal(table.labels[ROWS])
-    assert inputs.member_indices("rows").tolist() == ROWS[:-2]
-    assert np.flatnonzero(inputs.canary_coins(10)).tolist() == [2, 5]
+    assert inputs.member_indices.tolist() == ROWS[:-2]
+    assert np.flatnonzero(inputs.canary_coins).tolist() == [2, 5]
     assert np.load(tmp_path / "rows.npy").tolist() == ROWS
     assert open_run(tmp_path).config == run.config
 
@@ -57,9 +57,9 @@ def test_a_model_is_trained_on_exactly_its_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["all", "audit", "target_train"])
 def test_a_row_number_means_the_same_for_every_model_of_an_audit(part: str) -> None:
     target = recipe(part=part, limit=80)
-    of_target = load_inputs(target.data).table(part)
+    of_target = load_inputs(target.data).table()
     for rows, seed in ((ROWS, 1), ([3, 70], 2)):
-        of_model = load_inputs(target.on_rows(rows, seed).data).table("rows")
+        of_model = load_inputs(target.on_rows(rows, seed).data).table()
         assert of_model.images.equal(of_target.images)
         assert of_model.labels.equal(of_target.labels)
 

@@ -238,7 +238,7 @@ def test_a_finished_run_of_0_2_opens(name: str, epsilon: float) -> None:
     assert run.config.digest == run.digests["config"]
     assert [entry.epoch for entry in run.metrics()] == [1, 2]
     assert run.guarantee().claimed_epsilon == pytest.approx(epsilon, rel=1e-3)
-    members = load_inputs(run.config.data).members("audit")
+    members = load_inputs(run.config.data).members()
     assert (len(members), run.result.records) == (20, 20)
     assert evaluate(run.load_model(), members, run.config, draws=1).accuracy == run.result.train_accuracy
 

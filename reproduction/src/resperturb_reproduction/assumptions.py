@@ -64,7 +64,7 @@ def measure_assumptions(run: Run, *, records: int = 64, draws: int = 100, seed: 
     model = run.load_model()
     if strategy_of(model) is None:
         raise UsageError(f"{run.path} is not perturbed, so Theorem 1 has nothing to say about it.")
-    images = load_inputs(run.config.data).members(run.config.data.part).images
+    images = load_inputs(run.config.data).members().images
     norms = torch.cat(
         [normalize(batch, run.config.mean, run.config.std).flatten(1).norm(dim=1) for batch in in_chunks(images, 100)]
     )

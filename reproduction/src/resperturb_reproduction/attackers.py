@@ -13,9 +13,10 @@ from torch import Tensor
 
 from resperturb.attacks import Query
 from resperturb.bounds import AttackMetrics, AttackScores, Comparison, LowerBound, attack_metrics, precision_recall
+from resperturb.data.splits import Indices
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models import parse_name
-from resperturb.training import AskedRun, Run, TrainConfig, load_inputs, make_config, method_of, out_indices
+from resperturb.training import AskedRun, Inputs, Run, TrainConfig, load_inputs, make_config, method_of
 from resperturb_reproduction.attack_network import fit_attack, highest, membership
 
 # The paper's four are not printed in its text; these are ours.
@@ -129,7 +130,7 @@ def shadow_attack(target: Run, shadow: Run, seed: int = 0) -> LearnedAttack:
     network, learning_rate = fit_attack(ins, outs, seed=seed)
     members, nonmembers = (membership(network, features) for features in _features(target))
     inputs = load_inputs(data)
-    rows = np.concatenate([inputs.member_indices(data.part), out_indices(inputs, data.part)])
+    rows = np.concatenate([inputs.member_indices, non_members(inputs)])
     groups = inputs.train.groups
     return LearnedAttack(
         AttackScores(members, nonmembers),
@@ -137,6 +138,13 @@ def shadow_attack(target: Run, shadow: Run, seed: int = 0) -> LearnedAttack:
         inputs.train.labels.numpy()[rows],
         None if groups is None else groups[rows],
     )
+
+
+def non_members(inputs: Inputs) -> Indices:
+    """Find the images of the same half that a model was not trained on."""
+    if inputs.data.part == "shadow_train":
+        return inputs.quarters.shadow_out
+    return np.setdiff1d(inputs.candidates, inputs.member_indices)
 
 
 def check_shadow(target: Run, shadow: Run) -> None:
@@ -155,7 +163,7 @@ def check_shadow(target: Run, shadow: Run) -> None:
 def _features(run: Run) -> tuple[Tensor, Tensor]:
     """Return what the attack network sees of members and of non-members of a run, by one draw of the noise."""
     inputs, data = load_inputs(run.config.data), run.config.data
-    members, nonmembers = inputs.member_indices(data.part), out_indices(inputs, data.part)
+    members, nonmembers = inputs.member_indices, non_members(inputs)
     [logs] = AskedRun(run, data, 0).outputs(np.concatenate([members, nonmembers]), Query("served"))
     found = torch.from_numpy(highest(logs))
     return found[: len(members)], found[len(members) :]

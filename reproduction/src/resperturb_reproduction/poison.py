@@ -133,7 +133,7 @@ def poison_configs(target: TrainConfig, settings: PoisonSettings, folder: Path) 
     Every other model has the poison, and each has a seed of its own. Canaries are left out of all.
     """
     inputs = load_inputs(target.data.model_copy(update={"canaries": None}))
-    members = inputs.train.select(inputs.member_indices(target.data.part))
+    members = inputs.train.select(inputs.member_indices)
     poison = make_poison(members, settings.kind)
     folder.mkdir(parents=True, exist_ok=True)
     data = []

@@ -101,7 +101,7 @@ def test_every_reading_can_be_configured_and_has_a_name_of_its_own() -> None:
 
 def test_nesterov_is_what_the_optimizer_does() -> None:
     config = NOISY.model_copy(update={"method": method_of("nesterov")})
-    members = load_inputs(config.data).members(config.data.part)
+    members = load_inputs(config.data).members()
     optimizer = config.method.steps(config, members, Execution()).optimizer
     assert [group["nesterov"] for group in optimizer.param_groups] == [True]
 

@@ -48,8 +48,7 @@ def evaluate(
         require_noise(model, inputs.test.images, opened.config.mean, opened.config.std)
     with perturbation.noise_off(model) if noise_off else nullcontext():
         train, test = (
-            evaluate_model(model, images, opened.config, draws)
-            for images in (inputs.members(opened.config.data.part), inputs.test)
+            evaluate_model(model, images, opened.config, draws) for images in (inputs.members(), inputs.test)
         )
     found = {
         "run": str(run),

@@ -335,7 +335,7 @@ def _advised(config: "TrainConfig", on_update: "Callable[[Update], None]") -> "C
             left = passed / steps * (update.steps - update.step)
             inputs = load_inputs(config.data)
             resumed = began[0][1] > 1  # its precision is settled
-            members = inputs.members(config.data.part)
+            members = inputs.members()
             said.append(None if resumed else advice(resolve_config(config, inputs), members, left))
             if said[0]:
                 typer.echo(said[0], err=True)

@@ -89,7 +89,7 @@ class RecipeTrainee:
             ResperturbError: The training diverged.
         """
         inputs, steps = self._begun(job)
-        images, progress = inputs.table("rows"), Progress()
+        images, progress = inputs.table(), Progress()
         for epoch in range(1, self.config.epochs + 1):
             while progress.step < steps.per_epoch:
                 outcome = steps.take(progress)
@@ -141,7 +141,7 @@ class RecipeTrainee:
         receive(config, job.shared)
         inputs = load_inputs(config.data)
         secret = None if config.seeded_noise else os.urandom(16)
-        steps = config.method.steps(config, inputs.members("rows"), Execution(job.accelerator, World(), secret))
+        steps = config.method.steps(config, inputs.members(), Execution(job.accelerator, World(), secret))
         steps.model.train()
         return inputs, steps
 
@@ -237,7 +237,7 @@ def recipe_study(
     each = max(2, round((CANARY_SHARE * count if canaries is None else canaries) / len(wanted) / 2) * 2)
     data = {**plain.data.model_dump(exclude={"canaries", "rows"}), "canaries": dict.fromkeys(wanted, each)}
     inputs = load_inputs(make_config(**{**recipe, "data": data}).data)
-    made = inputs.canaries("all")
+    made = inputs.canaries
     assert made is not None
     candidates = _candidates(inputs, made, plain.data.group_column, population, seed)
     # What a method takes from the number of its records, it takes from those of a typical model.
@@ -308,7 +308,7 @@ def _candidates(
     inputs: Inputs, canaries: Canaries, group_column: str | None, population: int | None, seed: int
 ) -> Candidates:
     """Make candidates of all training images and the canaries, without the images that canaries are made from."""
-    table = inputs.table("all")
+    table = inputs.table()
     kinds = np.append(np.full(len(inputs.train), RECORD, dtype=object), canaries.kinds.astype(object))
     found = candidates_of(
         table.labels.numpy(),

@@ -9,7 +9,7 @@ from resperturb.training.audited import AskedRun, RunTrainee, audit_run
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import CanaryConfig, DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution
-from resperturb.training.inputs import Inputs, fingerprint, load_inputs, out_indices
+from resperturb.training.inputs import Inputs, load_inputs
 from resperturb.training.loop import InterruptedTrainingError, train
 from resperturb.training.many import train_many
 from resperturb.training.method import Method, method_of, register_method
@@ -38,14 +38,12 @@ __all__ = [
     "audit_run",
     "build_model",
     "environment",
-    "fingerprint",
     "load_inputs",
     "make_config",
     "method_of",
     "network_fingerprint",
     "normalize",
     "open_run",
-    "out_indices",
     "predict",
     "register_method",
     "train",

@@ -53,7 +53,7 @@ ALL_IMAGES = "The run was trained on all of its images, so none is known to be l
 def table_of(data: DataConfig) -> ImageSet:
     """Return the rows that audits of these data are about, without copying an image."""
     inputs = load_inputs(data)
-    canaries = inputs.canaries(data.part)
+    canaries = inputs.canaries
     parts = [inputs.train, *([] if canaries is None else [canaries.images]), inputs.test]
     images = reduce(Rows.concatenated, (as_rows(part.images) for part in parts))
     return ImageSet(images, torch.cat([part.labels for part in parts]), inputs.train.classes, None, inputs.train.name)
@@ -256,17 +256,16 @@ def target_candidates(data: DataConfig) -> tuple[Candidates, Bools, Chance]:
     (40, 20, 'cut')
     """
     inputs, part = load_inputs(data), data.part
-    canaries = inputs.canaries(part)
-    coins = np.zeros(0, dtype=bool) if canaries is None else inputs.canary_coins(len(canaries))
+    coins = inputs.canary_coins
     if part == "all":
         first = len(inputs.train) + len(coins)
         population = first + np.arange(min(MOST_POPULATION, len(inputs.test)))
-        images, always, chance = np.zeros(0, dtype=np.int64), inputs.member_indices(part), "coins"
+        images, always, chance = np.zeros(0, dtype=np.int64), inputs.member_indices, "coins"
     else:
-        population = _held(inputs, inputs.spare(part), data)
-        images, always = inputs.candidates(part), np.zeros(0, dtype=np.int64)
+        population = _held(inputs, inputs.spare, data)
+        images, always = inputs.candidates, np.zeros(0, dtype=np.int64)
         chance = "cut" if part == "target_train" else "coins"
-    members = np.concatenate([np.isin(images, inputs.member_indices(part)), coins])
+    members = np.concatenate([np.isin(images, inputs.member_indices), coins])
     return _candidates(data, images, population, always), members, chance  # type: ignore[return-value]
 
 
@@ -278,7 +277,7 @@ def recipe_candidates(data: DataConfig) -> Candidates:
     (72, 8)
     """
     inputs = load_inputs(data)
-    canaries = inputs.canaries(data.part)
+    canaries = inputs.canaries
     left_out = np.zeros(0, dtype=np.int64) if canaries is None else canaries.left_out
     aside = np.concatenate([inputs.held_back, inputs.validation, left_out])
     images = np.setdiff1d(np.arange(len(inputs.train)), aside)
@@ -287,14 +286,14 @@ def recipe_candidates(data: DataConfig) -> Candidates:
 
 def _held(inputs: Inputs, spare: Ints, data: DataConfig) -> Ints:
     """Choose the population among images that no model is trained on, nor any canary was made of."""
-    canaries = inputs.canaries(data.part)
+    canaries = inputs.canaries
     free = spare if canaries is None else np.setdiff1d(spare, canaries.left_out)
     return np.random.default_rng(data.split_seed).permutation(free)[:MOST_POPULATION]
 
 
 def _candidates(data: DataConfig, images: Ints, population: Ints, always: Ints) -> Candidates:
     inputs = load_inputs(data)
-    canaries = inputs.canaries(data.part)
+    canaries = inputs.canaries
     made = np.zeros(0, dtype=str) if canaries is None else canaries.kinds
     kinds = np.concatenate([np.full(len(images), RECORD, dtype="<U32"), made])
     groups = inputs.train.groups

@@ -28,7 +28,7 @@ from resperturb.perturbation import weights
 from resperturb.training.checkpoint import Checkpoint, EpochMetrics, Progress, read_checkpoint, save_checkpoint
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import Execution, World, joined
-from resperturb.training.inputs import Inputs, fingerprint, load_inputs
+from resperturb.training.inputs import Inputs, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
 from resperturb.training.precision import in_precision, settle_precision
 from resperturb.training.predict import normalize, predict
@@ -92,7 +92,7 @@ def train(
         inputs = world.together(lambda: load_inputs(config.data))
         final = world.together(lambda: resolve_config(config, inputs))
         if final.precision == "auto":
-            members = inputs.members(final.data.part)
+            members = inputs.members()
             precision = world.first(lambda: settle_precision(final, members, out, runs, accelerator))
             final = in_precision(final, precision)
         world.same("what they train", final.digest)
@@ -124,8 +124,8 @@ def _check(config: TrainConfig, world: World) -> None:
 
 def resolve_config(config: TrainConfig, inputs: Inputs) -> TrainConfig:
     """Say everything that names a run: the very images, and what its method takes from their number."""
-    bound = config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": fingerprint(inputs)})})
-    bound = bound.method.settle(bound, inputs.members(bound.data.part))
+    bound = config.model_copy(update={"data": config.data.model_copy(update={"fingerprint": inputs.fingerprint})})
+    bound = bound.method.settle(bound, inputs.members())
     changes: dict[str, Any] = {"network_fingerprint": network_fingerprint(config)}
     for name in ("mean", "std"):
         value = getattr(bound, name)
@@ -145,7 +145,7 @@ def _train(
     world: World,
 ) -> None:
     config = run.config
-    members = inputs.members(config.data.part)
+    members = inputs.members()
     secret = None if config.seeded_noise else world.first(lambda: noise_secret(run.path, config.digest))
     steps = config.method.steps(config, members, Execution(accelerator, world, secret))
     progress, best = _begin(run, steps, world)

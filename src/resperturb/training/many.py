@@ -130,7 +130,7 @@ def _settled(config: TrainConfig, runs: Path) -> TrainConfig:
     bound = resolve_config(config, inputs)
     if bound.precision != "auto":
         return bound
-    return in_precision(bound, settle_precision(bound, inputs.members(bound.data.part), None, runs, "auto"))
+    return in_precision(bound, settle_precision(bound, inputs.members(), None, runs, "auto"))
 
 
 def _finished(config: TrainConfig, runs: Path) -> Run | None:

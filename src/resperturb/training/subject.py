@@ -210,7 +210,7 @@ def _pictures(config: TrainConfig, rows: Ints, count: int) -> Sequence[Picture]:
     from resperturb.training.inputs import load_inputs
 
     inputs = load_inputs(config.data)
-    members = np.sort(inputs.member_indices(config.data.part))
+    members = np.sort(inputs.member_indices)
     if len(members) != count:  # of something else: better none than the wrong pictures
         return ()
     images = inputs.train.select(members[rows])

@@ -120,6 +120,6 @@ def _data(run: Run, wanted: bool) -> str:
 
     data = run.config.data
     inputs = load_inputs(data)
-    if len(inputs.members(data.part)) != run.result.records:
+    if len(inputs.members()) != run.result.records:
         raise ResperturbError(f"{run.result_path} says {run.result.records} records, and {data.spec} gives others.")
     return f"the images are those of the training, {run.result.records} of them trained on."

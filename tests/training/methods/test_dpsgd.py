@@ -48,7 +48,7 @@ def distance(run: Run, model: dict[str, torch.Tensor], start: dict[str, torch.Te
 
 
 def members_of(config: TrainConfig) -> ImageSet:
-    return load_inputs(config.data).members(config.data.part)
+    return load_inputs(config.data).members()
 
 
 def steps_on(records: int, **changes: object) -> DpsgdSteps:

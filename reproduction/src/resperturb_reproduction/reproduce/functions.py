@@ -211,7 +211,7 @@ def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> The
     """Compute Theorem 3's factor on the training images, and the gap it would predict from the one without noise."""
     cell = experiment.cells[0]
     inputs = load_inputs(target_config(cell, preset.scale(cell.data, experiment.size), 0).data)
-    members = inputs.members("target_train").images[:].flatten(1).numpy().astype(np.float32) / 255
+    members = inputs.members().images[:].flatten(1).numpy().astype(np.float32) / 255
     gammas = [row.gamma for row in rows if row.gamma]
     power, length = 0.5, 1.0
     found = rademacher(members, gammas, power=power, time=length, draws=100)

@@ -18,7 +18,6 @@ from resperturb.training import (
     InterruptedTrainingError,
     Run,
     TrainConfig,
-    fingerprint,
     load_inputs,
     network_fingerprint,
     open_run,
@@ -57,7 +56,7 @@ class Library:
         """
         images = f"{config.data.spec} {config.data.limit}"
         if images not in self._fingerprints:
-            self._fingerprints[images] = fingerprint(load_inputs(config.data))
+            self._fingerprints[images] = load_inputs(config.data).fingerprint
         data = config.data.model_copy(update={"fingerprint": self._fingerprints[images]})
         return config.model_copy(update={"data": data, "network_fingerprint": network_fingerprint(config)})
 

@@ -11,7 +11,7 @@ from resperturb.engine import Engine, local_engine
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
 from resperturb.perturbation import noise_off
-from resperturb.training import DataConfig, Run, accuracy, audit_run, fingerprint, load_inputs, predict
+from resperturb.training import DataConfig, Run, accuracy, audit_run, load_inputs, predict
 from resperturb_reproduction.attackers import shadow_attack
 from resperturb_reproduction.reproduce.declarations import BUDGET_DELTA, DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
 from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, reduction
@@ -170,7 +170,7 @@ def measure_answers(target: Run) -> NoiseAccuracies:
                     ),
                     images.labels,
                 )
-                for images in (inputs.members(config.data.part), inputs.test)
+                for images in (inputs.members(), inputs.test)
             ]
 
     found = NoiseAccuracies(AVERAGED_DRAWS, *measured(silent=False), *measured(silent=True))
@@ -195,7 +195,7 @@ def describe_data(name: str, size: Size, preset: Preset) -> DataUsed:
         name=name,
         shown=shown,
         spec=scale.spec,
-        fingerprint=fingerprint(inputs),
+        fingerprint=inputs.fingerprint,
         training_images=len(inputs.train),
         a_quarter=len(inputs.quarters.target_train),
         test_images=len(inputs.test),

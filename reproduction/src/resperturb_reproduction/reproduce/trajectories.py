@@ -99,7 +99,7 @@ def watch(config: TrainConfig, folder: Path, on_look: Callable[[Look], None] = l
             return
         run = open_run(folder)
         with torch.random.fork_rng(devices=[]):  # the next step of the training draws from it
-            model = build_model(run.config, inputs.members(run.config.data.part))
+            model = build_model(run.config, inputs.members())
             model.load_state_dict(weights)
             found = _measured(model, run.config, inputs, epoch)
         lines = (json.dumps(plain(one)) + "\n" for one in (*seen, found))
@@ -122,7 +122,7 @@ def _after_an_epoch(checkpoint: Path) -> tuple[int, dict[str, Tensor]]:
 
 def _measured(model: nn.Module, config: TrainConfig, inputs: Inputs, epoch: int) -> Look:
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    members, out = inputs.members("target_train"), inputs.train.select(inputs.quarters.target_out)
+    members, out = inputs.members(), inputs.train.select(inputs.quarters.target_out)
 
     def answers(images: ImageSet, count: int = IMAGES, draws: int = 1, silent: bool = False) -> Tensor:
         with noise_off(model) if silent else nullcontext():
