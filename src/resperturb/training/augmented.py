@@ -6,6 +6,7 @@ them as so many dimensions (the view ``each``), RMIA averages them, label-only c
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from resperturb.errors import UsageError
@@ -39,15 +40,4 @@ def augmented(images: Tensor, variant: int) -> Tensor:
         raise UsageError(f"there are {len(VARIANTS)} augmented queries per record, so none of number {variant}.")
     mirrored, down, right = VARIANTS[variant]
     found = images.flip(-1) if mirrored else images
-    if not (down or right):
-        return found
-    shifted = torch.zeros_like(found)
-    height, width = found.shape[-2:]
-    rows, columns = _overlap(down, height), _overlap(right, width)
-    shifted[..., rows[0], columns[0]] = found[..., rows[1], columns[1]]
-    return shifted
-
-
-def _overlap(shift: int, size: int) -> tuple[slice, slice]:
-    """Where a shifted line of pixels goes, and where it comes from."""
-    return slice(max(shift, 0), size + min(shift, 0)), slice(max(-shift, 0), size - max(shift, 0))
+    return F.pad(found, (right, -right, down, -down))

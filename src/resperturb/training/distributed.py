@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from resperturb.engine import usable_cores
 from resperturb.errors import ResperturbError, UsageError
 
 # torchrun ends the others when a process dies. A machine that vanishes is noticed by this limit alone; it is long,
@@ -238,30 +239,21 @@ def _device_kind(accelerator: str, processes: int) -> str:
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
     """Run ``python -m resperturb`` with ``arguments`` in so many processes of this machine; return the exit code."""
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.run import parse_args, run
 
     _device_kind("auto", processes)
     logging.disable(logging.ERROR)  # this process only waits; what went wrong is said below
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
     if sys.platform == "linux":
         # What the processes say to each other does not concern the network.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    options = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}"]
     try:
         with TemporaryDirectory() as logs:
-            config = LaunchConfig(
-                min_nodes=1,
-                max_nodes=1,
-                nproc_per_node=processes,
-                run_id=f"resperturb-{os.getpid()}",
-                rdzv_backend="c10d",
-                rdzv_endpoint="localhost:0",
-                local_addr="localhost",
-                max_restarts=0,
-                logs_specs=DefaultLogsSpecs(log_dir=logs),
-            )
-            elastic_launch(config, sys.executable)("-m", "resperturb", *arguments)
+            run(parse_args([*options, f"--log-dir={logs}", "--module", "resperturb", *arguments]))
     except SignalException:
         return 1
     except ChildFailedError as error:
