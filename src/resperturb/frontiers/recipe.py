@@ -35,9 +35,8 @@ from resperturb.privacy import Guarantee
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution, World
-from resperturb.training.inputs import Inputs, load_inputs
+from resperturb.training.inputs import Inputs, load_inputs, packed, receive
 from resperturb.training.loop import resolve_config
-from resperturb.training.many import packed, receive
 from resperturb.training.network import check_network
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import guarantee_of
@@ -109,7 +108,7 @@ class RecipeTrainee:
 
     def shared(self) -> Shared | None:
         """The images, if they are in memory."""
-        return Shared(self.config.data.fingerprint, partial(packed, self.config))
+        return Shared(self.config.data.fingerprint, partial(packed, self.config.data))
 
     def seconds(self, rows: int, asked: int, draws: int) -> float:
         """Estimate the seconds of a model from a few steps and a few answers."""
@@ -138,7 +137,7 @@ class RecipeTrainee:
     def _begun(self, job: Job) -> tuple[Inputs, Steps]:
         """Build the network that a job trains."""
         config = self.config.on_rows(job.rows, job.seed)
-        receive(config, job.shared)
+        receive(config.data, job.shared)
         inputs = load_inputs(config.data)
         secret = None if config.seeded_noise else os.urandom(16)
         steps = config.method.steps(config, inputs.members(), Execution(job.accelerator, World(), secret))

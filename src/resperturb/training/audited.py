@@ -33,9 +33,8 @@ from resperturb.privacy import Guarantee
 from resperturb.progress import Lines, duration
 from resperturb.training.augmented import augmented
 from resperturb.training.config import DataConfig, TrainConfig
-from resperturb.training.inputs import Inputs, load_inputs
+from resperturb.training.inputs import Inputs, load_inputs, packed, receive
 from resperturb.training.loop import train
-from resperturb.training.many import packed, receive
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import AUDIT, Run, guarantee_of
 from resperturb.training.subject import describe
@@ -146,7 +145,7 @@ class RunTrainee:
 
     def fit(self, job: Job) -> Iterator[Fitted]:
         """Train on the rows of the job into its folder, or give the target."""
-        receive(self.config, job.shared)
+        receive(self.config.data, job.shared)
         if job.number == 0 and self.target is not None:
             yield AskedRun(self.target, self.config.data, 0)
             return
@@ -160,7 +159,7 @@ class RunTrainee:
 
     def shared(self) -> Shared:
         """Return the images, if they are in memory."""
-        return Shared(self.config.data.fingerprint, partial(packed, self.config))
+        return Shared(self.config.data.fingerprint, partial(packed, self.config.data))
 
 
 def audit_run(

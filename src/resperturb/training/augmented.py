@@ -5,7 +5,6 @@ A model that was trained with augmentation memorises the augmented images, so Li
 them as so many dimensions (the view ``each``), RMIA averages them, label-only counts their votes.
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 

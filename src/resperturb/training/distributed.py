@@ -253,7 +253,8 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     options = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}"]
     try:
         with TemporaryDirectory() as logs:
-            run(parse_args([*options, f"--log-dir={logs}", "--module", "resperturb", *arguments]))
+            options.append(f"--log-dir={logs}")
+            run(parse_args([*options, "--module", "resperturb", *arguments]))  # type: ignore[no-untyped-call]
     except SignalException:
         return 1
     except ChildFailedError as error:

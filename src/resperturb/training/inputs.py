@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
+import torch
 
 from resperturb.data import load_pair
 from resperturb.data.canaries import Bools, Canaries, concatenated, fair_coins, make_canaries
 from resperturb.data.images import ImageSet
+from resperturb.data.rows import Rows
 from resperturb.data.splits import Indices, Quarters, four_quarters
 from resperturb.data.storage import chosen_data_in
 from resperturb.errors import UsageError
@@ -43,7 +46,7 @@ class Inputs:
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change with any pixel or label of the training or test images."""
-        return _fingerprint(self.train, self.test)
+        return self.train.fingerprint[:8] + self.test.fingerprint[:8]
 
     @property
     def _part(self) -> str:
@@ -179,7 +182,7 @@ def load_inputs(data: DataConfig) -> Inputs:
     """
     reading = {name: getattr(data, name) for name in READING}
     try:
-        pair = _provided.get(data.fingerprint) or _read_pair(data.spec, **reading, data_in=chosen_data_in())
+        pair = _received.get(data.fingerprint) or _read_pair(data.spec, **reading, data_in=chosen_data_in())
     except UsageError as error:
         if not data.fingerprint:
             raise
@@ -196,20 +199,25 @@ def load_inputs(data: DataConfig) -> Inputs:
     return found
 
 
-# Images that came from another machine, by their fingerprint.
-_provided: dict[str, tuple[ImageSet, ImageSet]] = {}
+# Images that came from another process, by their fingerprint.
+_received: dict[str, tuple[ImageSet, ImageSet]] = {}
 
 
-def provide(train: ImageSet, test: ImageSet) -> None:
-    """Serve these images, and no file, to every configuration that carries their fingerprint; forget others."""
-    _provided.clear()
-    _provided[_fingerprint(train, test)] = train, test
+def packed(data: DataConfig) -> list[tuple[Any, ...]] | None:
+    """Pack the images for other processes; None if they are not in memory."""
+    inputs = load_inputs(data)
+    both = (inputs.train, inputs.test)
+    if not all(isinstance(part.images, torch.Tensor) for part in both):
+        return None
+    # As arrays of numpy, which the workers of a node read in place; tensors would be copied into each of them.
+    return [(part.images[:].numpy(), part.labels.numpy(), part.classes, part.groups, part.name) for part in both]
 
 
-def is_provided(mark: str) -> bool:
-    """Whether the images of this fingerprint were given to :func:`provide`."""
-    return mark in _provided
-
-
-def _fingerprint(train: ImageSet, test: ImageSet) -> str:
-    return train.fingerprint[:8] + test.fingerprint[:8]
+def receive(data: DataConfig, shared: Any | None) -> None:
+    """Read from now on the images that another process packed, and no file; None leaves everything as it is."""
+    if shared is not None and data.fingerprint not in _received:
+        train, test = (
+            ImageSet(Rows([images]), torch.from_numpy(labels.copy()), *about) for images, labels, *about in shared
+        )
+        _received.clear()
+        _received[data.fingerprint] = train, test

@@ -30,7 +30,7 @@ from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import Execution, World, joined
 from resperturb.training.inputs import Inputs, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
-from resperturb.training.precision import in_precision, settle_precision
+from resperturb.training.precision import settle_precision
 from resperturb.training.predict import normalize, predict
 from resperturb.training.run import Run, TrainingResult, held_run
 from resperturb.training.scores import ClassScores, class_scores
@@ -91,10 +91,8 @@ def train(
         world.together(lambda: check_network(config))
         inputs = world.together(lambda: load_inputs(config.data))
         final = world.together(lambda: resolve_config(config, inputs))
-        if final.precision == "auto":
-            members = inputs.members()
-            precision = world.first(lambda: settle_precision(final, members, out, runs, accelerator))
-            final = in_precision(final, precision)
+        if final.precision == "auto":  # measured by one process for all
+            final = world.first(lambda: settle_precision(final, inputs, out, runs, accelerator))
         world.same("what they train", final.digest)
         _check(final, world)
 
@@ -104,12 +102,8 @@ def train(
 
         run, finished = world.first(take_hold)
         if not finished:
-            _train(run, inputs, draws, accelerator, on_update if world.leads else _ignore, world)
+            _train(run, inputs, draws, accelerator, on_update if world.leads else lambda update: None, world)
         return run
-
-
-def _ignore(update: Update) -> None:
-    pass
 
 
 def _check(config: TrainConfig, world: World) -> None:

@@ -10,7 +10,10 @@ from resperturb.engine.task import Engine, Files, Shared, Task
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import write_bytes
 from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run, open_run
+from resperturb.training.inputs import load_inputs, packed, receive
+from resperturb.training.loop import InterruptedTrainingError, resolve_config, train
+from resperturb.training.precision import settle_precision
+from resperturb.training.run import Run, held_run, open_run
 
 RUN_FILES = ("config.json", "metrics.jsonl", "model.safetensors")
 
@@ -29,10 +32,7 @@ class TrainTask(Task):
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
         """Train into ``folder``."""
-        from resperturb.training.inputs import load_inputs
-        from resperturb.training.loop import train
-
-        receive(self.config, shared)
+        receive(self.config.data, shared)
         if shared is None and folder != self.folder:
             try:
                 load_inputs(self.config.data)
@@ -49,12 +49,10 @@ class TrainTask(Task):
 
     def shared(self) -> Shared:
         """The images, if they are in memory."""
-        return Shared(self.config.data.fingerprint, lambda: packed(self.config))
+        return Shared(self.config.data.fingerprint, lambda: packed(self.config.data))
 
     def receive(self, files: Files) -> None:
         """Write the files of a run that was trained elsewhere."""
-        from resperturb.training.run import held_run
-
         with held_run(self.config, self.folder, self.folder.parent) as run:
             for path in run.secrets():
                 path.unlink()
@@ -86,8 +84,6 @@ def train_many(
     Returns:
         The finished runs, in order.
     """
-    from resperturb.training.loop import InterruptedTrainingError
-
     done: dict[str, Run] = {}
     settled = [_settled(config, runs) for config in configs]
     asked: dict[str, list[TrainConfig]] = {}
@@ -122,49 +118,11 @@ def train_many(
 
 def _settled(config: TrainConfig, runs: Path) -> TrainConfig:
     """Say everything that names the run: which images, how much noise a wanted epsilon takes, which precision."""
-    from resperturb.training.inputs import load_inputs
-    from resperturb.training.loop import resolve_config
-    from resperturb.training.precision import in_precision, settle_precision
-
     inputs = load_inputs(config.data)
-    bound = resolve_config(config, inputs)
-    if bound.precision != "auto":
-        return bound
-    return in_precision(bound, settle_precision(bound, inputs.members(), None, runs, "auto"))
+    return settle_precision(resolve_config(config, inputs), inputs, None, runs)
 
 
 def _finished(config: TrainConfig, runs: Path) -> Run | None:
     path = runs / config.digest
     run = open_run(path) if (path / "config.json").exists() else None
     return run if run is not None and run.finished else None
-
-
-def packed(config: TrainConfig) -> list[tuple[Any, ...]] | None:
-    """Pack the images of a configuration for other processes; None if they are not in memory."""
-    import torch
-
-    from resperturb.training.inputs import load_inputs
-
-    inputs = load_inputs(config.data)
-    both = (inputs.train, inputs.test)
-    if not all(isinstance(part.images, torch.Tensor) for part in both):
-        return None
-    # As arrays of numpy, which the workers of a node read in place; tensors would be copied into each of them.
-    return [(part.images[:].numpy(), part.labels.numpy(), part.classes, part.groups, part.name) for part in both]
-
-
-def receive(config: TrainConfig, shared: Any | None) -> None:
-    """Serve images that another process packed to everything that is trained here; None for images of our own."""
-    from resperturb.training.inputs import is_provided, provide
-
-    if shared is not None and not is_provided(config.data.fingerprint):
-        provide(*(_unpacked(*part) for part in shared))
-
-
-def _unpacked(images: Any, labels: Any, classes: tuple[str, ...], groups: Any, name: str) -> Any:
-    import torch
-
-    from resperturb.data.images import ImageSet
-    from resperturb.data.rows import Rows
-
-    return ImageSet(Rows([images]), torch.from_numpy(labels.copy()), classes, groups, name)

@@ -15,6 +15,7 @@ from resperturb.progress import duration
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import Execution
+from resperturb.training.inputs import Inputs
 from resperturb.training.run import CONFIG, open_run
 
 WHOLE, HALF = "32-true", "bf16-mixed"
@@ -51,31 +52,25 @@ class Speed:
         return HALF if self.share <= WORTH_IT else WHOLE
 
 
-def settle_precision(config: TrainConfig, members: ImageSet, out: Path | None, runs: Path, accelerator: str) -> str:
-    """Choose the precision of a training that leaves it open.
+def settle_precision(
+    config: TrainConfig, inputs: Inputs, out: Path | None, runs: Path, accelerator: str = "auto"
+) -> TrainConfig:
+    """Choose the precision where it is left open: bf16 where it is faster and the method proves nothing.
 
     A run of this training that exists, finished or not, has chosen already.
-
-    Args:
-        config: The training, whose precision is ``auto``.
-        members: The images that it trains on.
-        out: The folder of the run; None for one under ``runs``.
-        runs: The folder of runs.
-        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-
-    Returns:
-        ``bf16-mixed`` where it is faster and the method proves nothing about the weights, or else ``32-true``.
     """
+    if config.precision != "auto":
+        return config
     if config.method.private:
-        return WHOLE
+        return in_precision(config, WHOLE)
     for precision in (HALF, WHOLE):
         wanted = in_precision(config, precision)
         path = runs / wanted.digest if out is None else out
         if (path / CONFIG).is_file() and open_run(path).config == wanted:
-            return precision
-    found = measured_speed(config, members, accelerator)
+            return wanted
+    found = measured_speed(config, inputs.members(), accelerator)
     _log.info("A step in bf16 takes %.2f of one in 32 bits here: training in %s.", found.share, found.precision)
-    return found.precision
+    return in_precision(config, found.precision)
 
 
 def in_precision(config: TrainConfig, precision: str) -> TrainConfig:
@@ -88,14 +83,6 @@ def measured_speed(config: TrainConfig, members: ImageSet, accelerator: str = "a
 
     On the processor it is processor time that counts, which neighbours on its cores disturb less. What was measured
     once in this process holds for other seeds and lengths too.
-
-    Args:
-        config: The training.
-        members: The images that it trains on.
-        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-
-    Returns:
-        The median times.
     """
     key = json.dumps([accelerator, members.channels, members.size, members.num_classes, _what_takes_time(config)])
     if key not in _known:
@@ -135,16 +122,7 @@ def _timed(config: TrainConfig, few: ImageSet, accelerator: str) -> Speed:
 
 
 def advice(config: TrainConfig, members: ImageSet, seconds_left: float) -> str | None:
-    """Say what bf16 would save in a long training in 32 bits.
-
-    Args:
-        config: The training.
-        members: The images that it trains on.
-        seconds_left: How long it will take.
-
-    Returns:
-        A sentence; None if the training is short, private or in bf16 already, or if bf16 is no faster here.
-    """
+    """Say what bf16 would save in the seconds that are left of a long training in 32 bits; None if nothing."""
     if seconds_left < LONG_SECONDS or config.precision != WHOLE or config.method.private:
         return None
     try:
