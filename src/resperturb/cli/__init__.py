@@ -103,20 +103,7 @@ def _root(
     pass
 
 
-for _command in (
-    demo,
-    train,
-    evaluate,
-    verify,
-    report,
-    audit,
-    audit_scores,
-    frontier,
-    gate,
-    card,
-    evidence,
-    budget,
-):
+for _command in (audit, audit_scores, budget, card, demo, evaluate, evidence, frontier, gate, report, train, verify):
     _command.register(app)
 
 
@@ -146,11 +133,6 @@ def main() -> None:
     try:
         with _shown_log():
             app()
-    except ResperturbError as error:
-        from resperturb.cli.output import fail
-
-        fail(error)
-        sys.exit(error.exit_code)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             print("Stopped. What was trained is kept: rerun the same command to resume.", file=sys.stderr)
@@ -158,14 +140,19 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
-    except OSError as error:
+    except (ResperturbError, OSError, MemoryError) as error:
         from resperturb.cli.output import fail
 
+        fail(_said(error))
+        sys.exit(getattr(error, "exit_code", 1))
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, OSError):
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        fail(f"{where}{error.strerror or error}.")
-        sys.exit(1)
-    except MemoryError as error:
-        from resperturb.cli.output import fail
-
-        fail(f"there is not enough memory for this ({error or 'none is left'}); ask for less, or for smaller images.")
-        sys.exit(1)
+        return f"{where}{error.strerror or error}."
+    if isinstance(error, MemoryError):
+        return (
+            f"there is not enough memory for this ({error or 'none is left'}); ask for less, or for smaller images."
+        )
+    return str(error)

@@ -31,11 +31,7 @@ def emit(payload: Mapping[str, Any], as_json: bool, show: Callable[[Any], None])
 
 
 def terminal(**options: Any) -> "Console":
-    """Give a console on which no name, whatever characters are in it, can do more than be read.
-
-    Args:
-        options: Those of a rich console.
-    """
+    """Give a console of rich on which no name, whatever characters are in it, can do more than be read."""
     from rich.console import Console
 
     class Terminal(Console):

@@ -46,32 +46,8 @@ def _scores(metrics: "EpochMetrics") -> str:
     return f"loss {metrics.loss:.3f}, accuracy {metrics.train_accuracy:.3f}"
 
 
-@contextmanager
-def stage_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show which stage a long command is in, and how many parts of it are done."""
-    if not sys.stderr.isatty():
-        stages: dict[str, Lines] = {}
-
-        def tell(what: str, done: int, count: int) -> None:
-            if what not in stages:
-                stages[what] = Lines(f"{title}: {what}" if title else what)
-            stages[what].step(done, count)
-
-        yield tell
-        return
-    with _bar() as progress:
-        task = progress.add_task(title, total=None, note="")
-        yield lambda what, done, count: progress.update(
-            task, description=what, completed=done, total=count, note=f"{done} of {count}"
-        )
-
-
 def _bar(**options: Any) -> "Progress":
-    """Make a bar that goes when it is done: ``training ━━━━ 100% 0:00:42 left``.
-
-    Args:
-        options: Those of a bar of rich.
-    """
+    """Make a bar of rich that goes when it is done: ``training ━━━━ 100% 0:00:42 left``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -52,16 +52,13 @@ def audit_poison(
     as_json: JsonOption = False,
 ) -> None:
     """Parse, audit, print."""
-    from resperturb.cli.progress import stage_progress
+    from resperturb.progress import Lines
     from resperturb.training import open_run
     from resperturb_reproduction.poison import PoisonSettings, poison_audit
 
     where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
     settings = PoisonSettings(poison, copies, trials, delta, confidence)  # type: ignore[arg-type]  # it checks the kind
-    with stage_progress("audit-poison") as on_stage:
-        found = poison_audit(
-            open_run(run), settings, lambda done, count: on_stage("training", done, count), jobs, where
-        )
+    found = poison_audit(open_run(run), settings, Lines("audit-poison", unit="models").step, jobs, where)
     emit(plain(found), as_json, lambda console: _show(console, found))
 
 
