@@ -30,7 +30,8 @@ COMMAND += ["--batch-size", "20", "--gamma", "0.5", "--dropout", "0.1", "--part"
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
 
 
 def difference(one: Run, other: Run) -> float:
