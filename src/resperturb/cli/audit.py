@@ -253,54 +253,43 @@ def _plural(found: "AuditResult", kind: str) -> str:
 
 
 def _fixed(found: "AuditResult", kind: str) -> Any:
-    attacks = [attack for attack in found.fixed if kind in attack.metrics]
-    rates = _seen([attack.metrics[kind] for attack in attacks])
-    table = _metrics_table("attack", rates, ["epsilon\n>="])
-    for attack in attacks:
-        bound = "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}"
-        combination = f", {attack.combination}" if attack.combination else ""
-        name = f"{attack.name}\n  {_column(attack)}{combination}"
-        table.add_row(name, *_numbers_of(attack.metrics[kind], rates), bound)
-    return _titled("The attacks that were fixed beforehand", table)
+    rows = [
+        (f"{one.name}\n  {_column(one)}{f', {one.combination}' if one.combination else ''}", one)
+        for one in found.fixed
+        if kind in one.metrics
+    ]
+    bounds = ["" if one.lower_bound is None else f"{one.lower_bound.epsilon:.3f}" for _, one in rows]
+    shown = [(name, one.metrics[kind]) for name, one in rows]
+    return _metrics_table("The attacks that were fixed beforehand", "attack", shown, bounds)
 
 
 def _kinds(found: "AuditResult") -> Any:
-    best = {
-        kind: max((a for a in found.attacks if kind in a.metrics), key=lambda attack: attack.metrics[kind].auc)
-        for kind in dict.fromkeys(kind for attack in found.attacks for kind in attack.metrics)
-    }
-    rates = _seen([attack.metrics[kind] for kind, attack in best.items()])
-    table = _metrics_table("kind and attack", rates, [])
-    for kind, attack in best.items():
-        name = f"{_plural(found, kind)}\n  {_row(attack)}, {_column(attack)}"
-        table.add_row(name, *_numbers_of(attack.metrics[kind], rates))
-    return _titled("The strongest attack on each kind of candidate, in hindsight", table)
+    rows = []
+    for kind in dict.fromkeys(kind for attack in found.attacks for kind in attack.metrics):
+        best = max((a for a in found.attacks if kind in a.metrics), key=lambda attack: attack.metrics[kind].auc)
+        rows.append((f"{_plural(found, kind)}\n  {_row(best)}, {_column(best)}", best.metrics[kind]))
+    return _metrics_table("The strongest attack on each kind of candidate, in hindsight", "kind and attack", rows)
 
 
-def _seen(metrics: "list[AttackMetrics]") -> list[float]:
-    """The false positive rates that can be seen at all: a column of nothing but *too few* has no room."""
-    return [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for one in metrics)]
-
-
-def _metrics_table(first: str, rates: list[float], after: list[str]) -> "Table":
+def _metrics_table(
+    title: str, first: str, rows: "list[tuple[str, AttackMetrics]]", bounds: list[str] | None = None
+) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    # A column of nothing but *too few* has no room.
+    rates = [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for _, one in rows)]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(first, overflow="fold")
     shares = [f"\n{100 * rate:g}%" for rate in rates if rate]
-    for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, *after):
+    for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, *(["epsilon\n>="] if bounds else [])):
         table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _numbers_of(metrics: "AttackMetrics", rates: list[float]) -> list[str]:
-    low, high = metrics.auc_interval
-    return [
-        f"{metrics.auc:.3f}\n{low:.3f}-{high:.3f}",
-        f"{metrics.balanced_accuracy:.3f}",
-        *(shown_rate(metrics, rate) for rate in rates),
-    ]
+    for (name, one), bound in zip(rows, bounds or [""] * len(rows), strict=True):
+        low, high = one.auc_interval
+        area = f"{one.auc:.3f}\n{low:.3f}-{high:.3f}"
+        found = (area, f"{one.balanced_accuracy:.3f}", *(shown_rate(one, rate) for rate in rates))
+        table.add_row(name, *found, *([bound] if bounds else []))
+    return _titled(title, table)
 
 
 def _show_exposed(console: Any, found: "AuditResult") -> None:

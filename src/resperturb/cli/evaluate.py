@@ -2,12 +2,12 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import JsonOption, emit, escaped
+from resperturb.cli.output import JsonOption, emit
 
 HELP = """
 Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise; and on the
@@ -61,17 +61,6 @@ def evaluate(
         "sensitivity": test.sensitivity,
         "specificity": test.specificity,
     }
-    emit(found, as_json, lambda console: _show(console, found))
-
-
-def _show(console: Any, found: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table()
-    for heading in ("run", "draws", "train acc.", "test acc.", "gap", "AUROC", "sensitivity", "specificity"):
-        table.add_column(heading)
-    draws = str(found["draws"]) if found["noise"] else "no noise"
-    names = ("train_accuracy", "test_accuracy", "gap", "auroc", "sensitivity", "specificity")
-    numbers = ("-" if found[name] is None else f"{found[name]:.3f}" for name in names)
-    table.add_row(escaped(found["run"]), draws, *numbers)
-    console.print(table)
+    how = f"{draws} draw{'s' if draws > 1 else ''} of the noise" if noisy else "no noise"
+    numbers = (f"{name.replace('_', ' ')} {one:.3f}" for name, one in found.items() if isinstance(one, float))
+    emit(found, as_json, lambda console: console.print(f"{run}, {how}: {', '.join(numbers)}", markup=False))

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from resperturb.cli.data_in import DataInOption
-from resperturb.cli.output import JsonOption, emit, escaped
+from resperturb.cli.output import JsonOption, emit
 from resperturb.errors import ResperturbError, UsageError
 
 if TYPE_CHECKING:
@@ -256,30 +256,21 @@ def _options() -> tuple[Any, ...]:
     return tuple(typer.main.get_command(app).params)
 
 
+def _of_run(text: str, **options: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel=RUN, **options)
+
+
 def train(
     context: typer.Context,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings; options override it.", rich_help_panel=RUN)
-    ] = None,
+    config: Annotated[Path | None, _of_run("YAML file of settings; options override it.")] = None,
     recipe: Annotated[
         str | None,
         typer.Option(help="Published settings: handcrafted-cnn, handcrafted-linear.", rich_help_panel=METHOD),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run; named by its hash if left out.", rich_help_panel=RUN)
-    ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of all runs.", rich_help_panel=RUN)] = Path("runs"),
-    draws: Annotated[
-        int, typer.Option(min=1, help="Noise draws averaged for the final accuracies.", rich_help_panel=RUN)
-    ] = 1,
-    devices: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Processes of this machine that train together, each with a GPU if there are any.",
-            rich_help_panel=RUN,
-        ),
-    ] = 1,
+    out: Annotated[Path | None, _of_run("Folder of the run; named by its hash if left out.")] = None,
+    runs: Annotated[Path, _of_run("Folder of all runs.")] = Path("runs"),
+    draws: Annotated[int, _of_run("Noise draws averaged for the final accuracies.", min=1)] = 1,
+    devices: Annotated[int, _of_run("Processes that train together, each with a GPU if there are any.", min=1)] = 1,
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -322,51 +313,40 @@ def _advised(config: "TrainConfig", on_update: "Callable[[Update], None]") -> "C
     from resperturb.training.loop import resolve_config
     from resperturb.training.precision import advice
 
-    began: list[tuple[float, int]] = []
-    said: list[str | None] = []
+    began: tuple[float, int] | None = None
+    done = False
 
     def tell(update: "Update") -> None:
+        nonlocal began, done
         on_update(update)
-        now = time.monotonic()
-        if not began:
-            began.append((now, update.step))
-        passed, steps = now - began[0][0], update.step - began[0][1]
-        if not said and steps and passed >= SECONDS_WATCHED:
-            left = passed / steps * (update.steps - update.step)
-            inputs = load_inputs(config.data)
-            resumed = began[0][1] > 1  # its precision is settled
-            members = inputs.members()
-            said.append(None if resumed else advice(resolve_config(config, inputs), members, left))
-            if said[0]:
-                typer.echo(said[0], err=True)
+        began = began or (time.monotonic(), update.step)
+        passed, steps = time.monotonic() - began[0], update.step - began[1]
+        if done or not steps or passed < SECONDS_WATCHED:
+            return
+        done = True
+        if began[1] > 1:  # it was resumed, so its precision is settled
+            return
+        inputs, left = load_inputs(config.data), passed / steps * (update.steps - update.step)
+        if said := advice(resolve_config(config, inputs), inputs.members(), left):
+            typer.echo(said, err=True)
 
     return tell
 
 
 def _show(console: Any, run: Any, loaded: Any) -> None:
-    from rich.table import Table
-
-    result = run.result
-    table = Table(title=escaped(run.path), title_justify="left")
-    for heading in ("perturbation", "train acc.", "test acc.", "gap", "time"):
-        table.add_column(heading)
-    table.add_row(
-        "none" if run.config.perturbation is None else run.config.perturbation.describe(),
-        f"{result.train_accuracy:.3f}",
-        f"{result.test_accuracy:.3f}",
-        f"{result.gap:.3f}",
-        f"{result.seconds:.0f} s",
-    )
-    console.print(table)
+    result, noise = run.result, run.config.perturbation
+    lines = [
+        f"{run.path}: {'no noise' if noise is None else noise.describe()}",
+        f"Train accuracy {result.train_accuracy:.3f}, test accuracy {result.test_accuracy:.3f}, gap "
+        f"{result.gap:.3f}, in {result.seconds:.0f} s",
+    ]
     if result.auroc is not None and result.sensitivity is not None and result.specificity is not None:
-        console.print(
+        lines.append(
             f"On the test images: AUROC {result.auroc:.3f}, sensitivity {result.sensitivity:.3f}, specificity "
-            f"{result.specificity:.3f}" + (f" (positive: {result.classes[1]})" if len(result.classes) == 2 else ""),
-            markup=False,
+            f"{result.specificity:.3f}" + (f" (positive: {result.classes[1]})" if len(result.classes) == 2 else "")
         )
-    console.print(str(loaded), markup=False)
-    for note in result.notes:
-        console.print(note, markup=False)
+    for line in (*lines, loaded, *result.notes):
+        console.print(str(line), markup=False)
     if run.config.method.private:
         _show_guarantee(console, run.guarantee())
     console.print(_how_to_audit(run), markup=False)

@@ -17,6 +17,12 @@ from resperturb.training.config import PRETRAINED, TrainConfig
 from resperturb.training.inputs import load_inputs
 
 
+def request_of(config: TrainConfig, classes: int, channels: int, size: tuple[int, int] | None = None) -> Request:
+    """Put together what the network of a configuration is built for."""
+    pretrained = config.weights == PRETRAINED
+    return Request(classes, channels, size, config.norm, config.skip, config.dropout, config.model_args, pretrained)
+
+
 def check_network(config: TrainConfig) -> None:
     """Refuse a network that cannot be built, or weights that are not there, before anything is read.
 
@@ -24,9 +30,7 @@ def check_network(config: TrainConfig) -> None:
         UsageError: With what is wrong.
     """
     name = config.network
-    pretrained = config.weights == PRETRAINED
-    request = Request(2, skip=config.skip, dropout=config.dropout, args=config.model_args, pretrained=pretrained)
-    source_of(name).check(name.single, request)
+    source_of(name).check(name.single, request_of(config, classes=2, channels=3))
     path = _weights_file(config)
     if path is not None and not path.is_file():
         raise UsageError(f"there is no file {path} with weights; --weights takes a safetensors file, or pretrained.")
@@ -35,11 +39,7 @@ def check_network(config: TrainConfig) -> None:
 def network_fingerprint(config: TrainConfig) -> str:
     """Sixteen hexadecimal digits that change with the code of a user's own network and with a file of weights.
 
-    Args:
-        config: The training, whose network is looked at.
-
-    Returns:
-        The digits; empty if the configuration names the network completely.
+    They are empty if the configuration names the network completely.
     """
     parts = [source_of(config.network).fingerprint(config.network, config.model_args)]
     if (path := _weights_file(config)) is not None:
@@ -52,34 +52,14 @@ def _weights_file(config: TrainConfig) -> Path | None:
 
 
 def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
-    """Build the network of a configuration, with its noise, from torch's global generator.
-
-    Args:
-        config: What is trained.
-        images: On what: their channels, size and classes.
-
-    Returns:
-        The network.
-    """
+    """Build the network of a configuration for some images, with its noise, from torch's global generator."""
     return build_noisy(config, images)[0]
 
 
 def build_noisy(config: TrainConfig, images: ImageSet) -> tuple[nn.Module, list[str]]:
     """Build like :func:`build_model`, and say in sentences what had to be changed in the network."""
-    model, notes = build_with_notes(
-        config.model,
-        Request(
-            images.num_classes,
-            images.channels,
-            (images.size[0], images.size[1]),
-            config.norm,
-            config.skip,
-            config.dropout,
-            config.model_args,
-            config.weights == PRETRAINED,
-        ),
-        _weights_file(config),
-    )
+    request = request_of(config, images.num_classes, images.channels, images.size)
+    model, notes = build_with_notes(config.model, request, _weights_file(config))
     _check_outputs(model, images, config)
     know_features(model, config)
     if isinstance(model, OnFeatures):

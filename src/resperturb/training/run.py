@@ -35,7 +35,7 @@ from resperturb.files import (
     write_bytes,
     write_json,
 )
-from resperturb.models.build import build
+from resperturb.models.build import build_with_notes
 from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
@@ -43,7 +43,7 @@ from resperturb.privacy.guarantee import Guarantee, nothing_proven
 from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
-from resperturb.training.network import know_features
+from resperturb.training.network import know_features, request_of
 from resperturb.training.secret import NAME as SECRET
 from resperturb.training.secret import secrecy
 
@@ -215,19 +215,10 @@ class Run:
         """
         result = self.result
 
-        def bare() -> nn.Module:
-            return build(
-                self.config.model,
-                num_classes=len(result.classes),
-                in_channels=result.channels,
-                norm=self.config.norm,
-                skip=self.config.skip,
-                image_size=(result.image_size[0], result.image_size[1]),
-                args=self.config.model_args,
-            )
-
+        request = request_of(self.config, len(result.classes), result.channels, result.image_size)
         with torch.random.fork_rng(devices=[]):
-            model = weights.load(bare, self.model_path).eval()
+            bare, _ = build_with_notes(self.config.model, replace(request, pretrained=False))
+        model = weights.load(bare, self.model_path).eval()
         know_features(model, self.config)
         if (noise := strategy_of(model)) != self.config.perturbation:
             raise ResperturbError(
