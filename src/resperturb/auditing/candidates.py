@@ -70,10 +70,6 @@ class Candidates:
             self.rows[kept], self.labels[kept], self.kinds[chosen], self.units[chosen], self.unit, self.always
         )
 
-    def members_of(self, rows: Ints) -> Bools:
-        """Say of every candidate whether it is among ``rows``."""
-        return np.isin(self.rows[: len(self)], rows)
-
 
 def candidates_of(
     labels: ArrayLike,

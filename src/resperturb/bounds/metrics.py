@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from resperturb.bounds.arrays import Floats, Ints
 from resperturb.bounds.scores import Scores, check_scores
 
 FALSE_POSITIVE_RATES = (0.0, 0.001, 0.01, 0.1)
-
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,9 @@ class RocCurve:
     ``thresholds[0]`` is infinite and stands for accepting nothing at all.
     """
 
-    fpr: NDArray[np.float64]
-    tpr: NDArray[np.float64]
-    thresholds: NDArray[np.float64]
+    fpr: Floats
+    tpr: Floats
+    thresholds: Floats
 
 
 def auc(members: ArrayLike, nonmembers: ArrayLike) -> float:
@@ -47,7 +46,10 @@ def auc(members: ArrayLike, nonmembers: ArrayLike) -> float:
     >>> auc([0, 0, 0], [0])
     0.5
     """
-    return _auc(*_tally(*check_scores(members, nonmembers))[1:])
+    _, ins, outs = _tally(members, nonmembers)
+    # Twice the number of pairs a member wins, in whole numbers: exact, ties and all.
+    below = outs.sum() - np.cumsum(outs)
+    return float(np.dot(ins, 2 * below + outs)) / (2 * int(ins.sum()) * int(outs.sum()))
 
 
 def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
@@ -60,14 +62,11 @@ def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
     Returns:
         The curve, one point per distinct score.
 
-    Raises:
-        UsageError: A score is NaN, or one of the two sides is empty.
-
     >>> curve = roc_curve([2, 3], [1, 2])
     >>> curve.fpr.tolist(), curve.tpr.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    values, ins, outs = _tally(*check_scores(members, nonmembers))
+    values, ins, outs = _tally(members, nonmembers)
     return RocCurve(
         fpr=np.concatenate([[0], np.cumsum(outs)]) / outs.sum(),
         tpr=np.concatenate([[0], np.cumsum(ins)]) / ins.sum(),
@@ -90,13 +89,11 @@ def roc_points(members: ArrayLike, nonmembers: ArrayLike, most: int = 400) -> tu
     ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
     """
     curve = roc_curve(members, nonmembers)
-    count = len(curve.fpr)
-    if count <= most:
-        chosen = np.arange(count)
-    else:
-        spread = np.linspace(0, count - 1, most // 2)
-        low_end = np.geomspace(1, count - 1, most // 2)
-        chosen = np.unique(np.concatenate([[0], spread, low_end]).round().astype(int))
+    last = len(curve.fpr) - 1
+    chosen = np.arange(last + 1)
+    if last >= most:
+        chosen = np.append(np.linspace(0, last, most // 2), np.geomspace(1, last, most // 2))
+        chosen = np.unique(chosen.round().astype(int))
     return curve.fpr[chosen].tolist(), curve.tpr[chosen].tolist()
 
 
@@ -112,9 +109,6 @@ def balanced_accuracy(members: ArrayLike, nonmembers: ArrayLike, threshold: floa
 
     Returns:
         The accuracy if as many members as non-members were queried.
-
-    Raises:
-        UsageError: A score is NaN, or one of the two sides is empty.
 
     >>> balanced_accuracy([2, 3], [1, 2], threshold=3)
     0.75
@@ -144,9 +138,6 @@ def precision_recall(
     Returns:
         Precision and recall at each.
 
-    Raises:
-        UsageError: A score is NaN, or one of the two sides is empty.
-
     >>> precision_recall([2, 3], [1, 2], thresholds=[2, 9])
     [(0.6666666666666666, 1.0), (nan, 0.0)]
     """
@@ -167,15 +158,10 @@ def can_be_seen(fpr: float, nonmembers: int) -> bool:
     return not 0 < fpr * nonmembers < 1
 
 
-def _tally(members: Scores, nonmembers: Scores) -> tuple[Scores, Counts, Counts]:
+def _tally(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Ints, Ints]:
     """The distinct scores, highest first, and how many members and non-members have each."""
-    values, where = np.unique(np.concatenate([members, nonmembers]), return_inverse=True)
-    ins = np.bincount(where[: members.size], minlength=values.size)
-    outs = np.bincount(where[members.size :], minlength=values.size)
+    first, second = check_scores(members, nonmembers)
+    values, where = np.unique(np.concatenate([first, second]), return_inverse=True)
+    ins = np.bincount(where[: first.size], minlength=values.size)
+    outs = np.bincount(where[first.size :], minlength=values.size)
     return values[::-1], ins[::-1], outs[::-1]
-
-
-def _auc(ins: Counts, outs: Counts) -> float:
-    # Twice the number of pairs a member wins, in whole numbers: exact, ties and all.
-    below = outs.sum() - np.cumsum(outs)
-    return float(np.dot(ins, 2 * below + outs)) / (2 * int(ins.sum()) * int(outs.sum()))

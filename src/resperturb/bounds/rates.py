@@ -9,8 +9,7 @@ used by *accepting* (few non-members taken for members), the second by *rejectin
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -84,8 +83,7 @@ def clopper_pearson(
     def curve(epsilon: float) -> Curve:
         return dp_curve(epsilon, delta)
 
-    found = _search(CanaryScores(members, nonmembers), thresholds, confidence, at_limits, curve)
-    return _described("clopper_pearson", found, thresholds, delta, confidence, found.value)
+    return _bound("clopper_pearson", members, nonmembers, thresholds, delta, confidence, at_limits, curve)
 
 
 def gdp(
@@ -125,9 +123,9 @@ def gdp(
         mu = float(ndtri(1 - fnr) - ndtri(fpr))
         return mu, mu
 
-    found = _search(CanaryScores(members, nonmembers), thresholds, confidence, at_limits, gaussian_curve)
-    epsilon = epsilon_for_delta(delta, found.value)
-    return _described("gdp", found, thresholds, delta, confidence, epsilon, mu=found.value)
+    found = _bound("gdp", members, nonmembers, thresholds, delta, confidence, at_limits, gaussian_curve)
+    mu, assumptions = found.epsilon, (*found.assumptions, GAUSSIAN_CURVE)
+    return replace(found, epsilon=epsilon_for_delta(delta, mu), mu=mu, assumptions=assumptions)
 
 
 @register_bound("clopper_pearson", "Clopper and Pearson 1934; Jagielski et al. 2020", design="independent")
@@ -149,74 +147,48 @@ def check_gaussian_delta(delta: float) -> None:
     check_probability("delta", delta)
 
 
-class _Found(NamedTuple):
-    """The largest refuted parameter, and the threshold, counts and direction that refuted it."""
-
-    value: float
-    threshold: float
-    counts: Confusion
-    direction: str | None
-
-
-def _search(
-    scores: CanaryScores,
-    thresholds: Given | Ranks,
-    confidence: float,
-    at_limits: Callable[[float, float], tuple[float, float]],
-    curves: Callable[[float], Curve],
-) -> _Found:
-    alpha = 1 - check_probability("confidence", confidence)
-    if isinstance(thresholds, Given):
-        return _at_threshold(scores, thresholds.threshold, alpha, at_limits)
-    if not isinstance(thresholds, Ranks):
-        raise UsageError(f"thresholds must be Given(threshold) or Ranks(), not {thresholds!r}.")
-    return _at_ranks(scores, alpha, curves)
-
-
-def _at_threshold(
-    scores: CanaryScores, threshold: float, alpha: float, at_limits: Callable[[float, float], tuple[float, float]]
-) -> _Found:
-    ins, outs = scores.members, scores.nonmembers
-    counts = Confusion(int(np.sum(ins >= threshold)), int(np.sum(outs >= threshold)), ins.size, outs.size)
-    fpr = float(upper_limit(counts.fp, outs.size, alpha / 2))
-    fnr = float(upper_limit(ins.size - counts.tp, ins.size, alpha / 2))
-    # Both directions rest on the same two limits, so the better one costs nothing.
-    value, direction = max(zip(at_limits(fpr, fnr), ("accept", "reject"), strict=True), key=lambda way: way[0])
-    return _Found(max(0.0, value), threshold, counts, direction if value > 0 else None)
-
-
-def _at_ranks(scores: CanaryScores, alpha: float, curves: Callable[[float], Curve]) -> _Found:
-    ins, outs = scores.members, scores.nonmembers
-    value, test = refuted_by_ranks(rank_tests(ins, outs), curves, alpha)
-    if test.direction == "accept":
-        threshold = np.sort(outs)[-test.rank]
-        counts = Confusion(test.beyond, test.rank - 1, ins.size, outs.size)
-    else:
-        threshold = np.sort(ins)[test.rank - 1]
-        counts = Confusion(ins.size - test.rank + 1, outs.size - test.beyond, ins.size, outs.size)
-    return _Found(value, float(threshold), counts, test.direction if value > 0 else None)
-
-
-def _described(
+def _bound(
     method: str,
-    found: _Found,
+    members: ArrayLike,
+    nonmembers: ArrayLike,
     thresholds: Given | Ranks,
     delta: float,
     confidence: float,
-    epsilon: float,
-    mu: float | None = None,
+    at_limits: Callable[[float, float], tuple[float, float]],
+    curves: Callable[[float], Curve],
 ) -> LowerBound:
+    """Return the largest parameter that is refuted, as an epsilon, with what refuted it."""
+    alpha = 1 - check_probability("confidence", confidence)
+    scores = CanaryScores(members, nonmembers)
+    ins, outs = scores.members, scores.nonmembers
+    if isinstance(thresholds, Given):
+        threshold = thresholds.threshold
+        counts = Confusion(int(np.sum(ins >= threshold)), int(np.sum(outs >= threshold)), ins.size, outs.size)
+        fpr = float(upper_limit(counts.fp, outs.size, alpha / 2))
+        fnr = float(upper_limit(ins.size - counts.tp, ins.size, alpha / 2))
+        # Both directions rest on the same two limits, so the better one costs nothing.
+        value, direction = max(zip(at_limits(fpr, fnr), ("accept", "reject"), strict=True), key=lambda way: way[0])
+    elif isinstance(thresholds, Ranks):
+        value, test = refuted_by_ranks(rank_tests(ins, outs), curves, alpha)
+        direction = test.direction
+        if direction == "accept":
+            threshold = float(np.sort(outs)[-test.rank])
+            counts = Confusion(test.beyond, test.rank - 1, ins.size, outs.size)
+        else:
+            threshold = float(np.sort(ins)[test.rank - 1])
+            counts = Confusion(ins.size - test.rank + 1, outs.size - test.beyond, ins.size, outs.size)
+    else:
+        raise UsageError(f"thresholds must be Given(threshold) or Ranks(), not {thresholds!r}.")
     return LowerBound(
-        epsilon=epsilon,
+        epsilon=max(0.0, value),
         delta=delta,
         confidence=confidence,
         method=method,
         selection=thresholds.words,
-        threshold=found.threshold,
-        direction=found.direction,
-        counts=found.counts,
-        assumptions=(SAME_POPULATION, INDEPENDENT, *(() if mu is None else (GAUSSIAN_CURVE,))),
-        mu=mu,
+        threshold=threshold,
+        direction=direction if value > 0 else None,
+        counts=counts,
+        assumptions=(SAME_POPULATION, INDEPENDENT),
     )
 
 

@@ -5,7 +5,7 @@ model outside its pair is evidence about it. The K values of an attack are there
 without signal their mean has about twice the variance of K independent values. The rules here account for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -231,31 +231,3 @@ def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, ma
         targets=own.size,
         confidence=confidence,
     )
-
-
-def against_best(
-    values: ArrayLike, others: Mapping[str, ArrayLike], confidence: float, margin: float = 0.02
-) -> tuple[str, Difference]:
-    """Compare a setting with the best of several others, chosen on one half of the targets, compared on the other.
-
-    Choosing and comparing on the same targets would favour the comparator. Pairs of models stay in one half.
-
-    Args:
-        values: One leak per target of the setting; less is better.
-        others: The same of each other setting, on the same coins.
-        confidence: Confidence of the interval.
-        margin: The largest difference that does not matter.
-
-    Returns:
-        The name of the comparator, and the setting minus the comparator on the other half.
-
-    Raises:
-        UsageError: There is nothing to compare with, or there are too few targets for two halves.
-    """
-    own = np.asarray(values, dtype=np.float64)
-    every = {name: np.asarray(other, dtype=np.float64) for name, other in others.items()}
-    if not every or own.size < 8:
-        raise UsageError("comparing with the best needs at least one other setting and eight targets.")
-    choosing = np.arange(own.size) // 2 % 2 == 0
-    best = min(every, key=lambda name: float(every[name][choosing].mean()))
-    return best, paired_difference(own[~choosing], every[best][~choosing], confidence, margin)
