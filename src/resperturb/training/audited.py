@@ -60,14 +60,7 @@ def table_of(data: DataConfig) -> ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class AskedRun:
-    """A finished run that can be queried about the rows of a table.
-
-    Attributes:
-        run: The run.
-        data: The data whose table the row numbers belong to.
-        number: The number of the model in its audit.
-        stage: Empty: it is no checkpoint.
-    """
+    """A finished run, model ``number`` of its audit, that can be queried about the rows of the table of ``data``."""
 
     run: Run
     data: DataConfig
@@ -242,13 +235,9 @@ def audit_run(
 
 
 def target_candidates(data: DataConfig) -> tuple[Candidates, Bools, Chance]:
-    """Find whose membership in a run is in question.
+    """Find whose membership in a run is in question, which of them it was trained on, and what decided that.
 
-    Args:
-        data: Data of the run, of a part of its images or with canaries.
-
-    Returns:
-        The candidates, which of them the run was trained on, and what decided that.
+    The run is one of a part of its images, or with canaries.
 
     >>> found, members, chance = target_candidates(DataConfig(spec="fashion-sample", limit=80, part="target_train"))
     >>> len(found), int(members.sum()), chance

@@ -19,18 +19,12 @@ VARIANTS = tuple(
 
 
 def augmented(images: Tensor, variant: int) -> Tensor:
-    """Return the images in one of the variants; what is shifted in from outside is black.
-
-    Args:
-        images: ``[rows, channels, height, width]``.
-        variant: Which one; 0 is the image itself, 1 its mirror image, then shifts of both.
-
-    Returns:
-        Images of the same shape and type.
+    """Return images in one of the variants: 0 is the image, 1 its mirror image, then shifts with black edges.
 
     Raises:
-        UsageError: If there is no such variant.
+        UsageError: There is no such variant.
 
+    >>> import torch
     >>> row = torch.tensor([[[[1, 2, 3, 4]]]])
     >>> augmented(row, 1).flatten().tolist(), augmented(row, 6).flatten().tolist()
     ([4, 3, 2, 1], [0, 0, 1, 2])

@@ -135,10 +135,7 @@ ALONE = World()
 class Execution:
     """How a training is carried out, besides what its configuration says.
 
-    Args:
-        accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-        world: The processes that train together.
-        secret: What the noise of training comes from; None for a new one of the operating system.
+    Its noise comes from ``secret``; None is a new one of the operating system.
     """
 
     accelerator: str = "auto"

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 def grad_sample_hooks(model: nn.Module) -> "GradSampleModule":
     """Put hooks into ``model`` that leave every record's gradient in ``grad_sample`` of every weight.
 
-    Args:
-        model: The network, whose losses are to be summed over the records of a batch.
-
-    Returns:
-        Opacus's wrapper, which holds the hooks; the model can be called without it.
+    Losses are to be summed over the records of a batch. Opacus's wrapper holds the hooks; the model can be called
+    without it.
     """
     from opacus.grad_sample import GradSampleModule
 
@@ -87,15 +84,12 @@ def _train_again(module: nn.Module, args: Any, output: Any) -> None:
 
 
 def conv2d_grad_sample(layer: nn.Conv2d, activations: list[Tensor], backprops: Tensor) -> dict[Tensor, Tensor]:
-    """Compute the gradients of a convolution's weights for every record.
+    """Compute the gradients of a convolution's parameters, with the records in front.
 
     Args:
         layer: The convolution.
-        activations: What came in, in a list of one.
-        backprops: The gradient with respect to what went out.
-
-    Returns:
-        The gradients of its parameters, with the records in front.
+        activations: Its input, in a list of one.
+        backprops: The gradient with respect to its output.
     """
     inputs = activations[0].to(backprops.dtype)
     records = len(inputs)

@@ -47,15 +47,7 @@ class Hardware:
 
 
 def hardware(accelerator: str, precision: str, world: World = ALONE) -> Hardware:
-    """Choose what this process computes on.
-
-    Args:
-        accelerator: ``auto`` for a GPU if there is one; ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-        precision: ``32-true``, ``bf16-mixed`` or ``16-mixed``; the processor has bf16 in place of the last.
-        world: The processes that train together.
-
-    Returns:
-        A device in this precision.
+    """Choose the device, and the precision on it: a processor has bf16 in place of 16-mixed.
 
     Raises:
         UsageError: There is no such device.

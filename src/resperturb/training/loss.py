@@ -27,16 +27,7 @@ class Loss(BaseModel):
     name: ClassVar[str]
 
     def of_batch(self, logits: Tensor, labels: Tensor, epoch: int) -> Tensor:
-        """Compute the loss of a batch.
-
-        Args:
-            logits: ``[N, C]``.
-            labels: ``[N]``.
-            epoch: Number of the epoch, from 0.
-
-        Returns:
-            A scalar whose gradient the step follows.
-        """
+        """Compute the scalar whose gradient a step follows, of logits ``[N, C]`` in an epoch counted from 0."""
         raise NotImplementedError
 
     @property
@@ -56,12 +47,6 @@ register_loss = LOSSES.register
 
 def loss_of(value: object) -> Loss | None:
     """Read a loss as configurations and the command line write it; None is cross-entropy.
-
-    Args:
-        value: ``"relaxloss"``, ``"relaxloss:alpha=0.5"``, ``{"name": "relaxloss", "alpha": 0.5}``, a loss or None.
-
-    Returns:
-        The loss.
 
     Raises:
         UsageError: There is no such loss, or a parameter is wrong.

@@ -17,15 +17,7 @@ Constants = float | tuple[float, ...]
 
 
 def normalize(images: Tensor, mean: Constants, std: Constants) -> Tensor:
-    """Turn a batch of uint8 images into the floats that a model is given.
-
-    Args:
-        images: uint8, ``[N, C, H, W]``.
-        mean: Mean, of pixels between 0 and 1, for all channels or per channel.
-        std: Standard deviation, likewise.
-
-    Returns:
-        The images in single precision.
+    """Turn uint8 images ``[N, C, H, W]`` into floats, by mean and standard deviation of pixels between 0 and 1.
 
     >>> normalize(torch.tensor([0, 255], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([-2.,  2.])
@@ -76,11 +68,7 @@ def predict_draws(
     seed: int | None = None,
     batch_size: int = 128,
 ) -> Iterator[Tensor]:
-    """Yield the logits of uint8 ``images`` once for every draw of the noise; see :func:`predict`.
-
-    Yields:
-        The logits of all images, on the CPU.
-    """
+    """Yield the logits of all ``images``, on the CPU, once for every draw of the noise; see :func:`predict`."""
     was_training = model.training
     model.eval()
     try:
@@ -108,12 +96,6 @@ def predict_draws(
 def require_noise(model: nn.Module, images: Images, mean: Constants, std: Constants) -> None:
     """Measure on a few images that a perturbed model has its noise.
 
-    Args:
-        model: The model.
-        images: uint8 images.
-        mean: Mean of the normalisation.
-        std: Standard deviation of the normalisation.
-
     Raises:
         NoiseLostError: Some of the noise is gone.
     """
@@ -124,13 +106,6 @@ def require_noise(model: nn.Module, images: Images, mean: Constants, std: Consta
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
     """Give the share of rows whose largest logit is at the label.
-
-    Args:
-        logits: One row per image.
-        labels: The class of each image.
-
-    Returns:
-        The accuracy.
 
     >>> accuracy(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([1, 1]))
     0.5

@@ -174,11 +174,10 @@ class Run:
         """Say what is proven about the weights, computed from the configuration and never read from a file.
 
         Args:
-            delta: At which epsilon is stated; None for that of the training method, or else 1e-5.
+            delta: Delta of epsilon; None for that of the training method, or else 1e-5.
 
         Returns:
-            The guarantee of its training method, or else of its strategy of noise; one of infinite epsilon, with the
-            reason, where nothing is proven.
+            The guarantee of the training method, or else of the noise; epsilon is infinite where nothing is proven.
 
         Raises:
             ResperturbError: The training wrote down another epsilon, so the number of records was changed.
@@ -250,15 +249,7 @@ class Run:
 def guarantee_of(
     config: TrainConfig, records: int, channels: int, size: tuple[int, int], delta: float | None = None
 ) -> Guarantee:
-    """Compute what is proven of a model of a configuration; see :meth:`Run.guarantee`.
-
-    Args:
-        config: The configuration.
-        records: The number of records that the model is trained on.
-        channels: Channels of its images.
-        size: Height and width of its images.
-        delta: Delta of epsilon; None for that of the training method, or else 1e-5.
-    """
+    """Compute what is proven of a model that a configuration trains on so many records; see :meth:`Run.guarantee`."""
     if config.method.private:
         steps = config.epochs * math.ceil(records / config.batch_size)
         return config.method.guarantee(config, records, steps, delta)
@@ -280,13 +271,7 @@ def guarantee_of(
 
 
 def open_run(path: Path | str) -> Run:
-    """Open the run in a directory.
-
-    Args:
-        path: The directory.
-
-    Returns:
-        The run, finished or not.
+    """Open the run in a directory, finished or not.
 
     Raises:
         UsageError: There is no run.
@@ -338,15 +323,10 @@ def _npy(numbers: Indices) -> bytes:
 
 @contextmanager
 def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]:
-    """Make the directory of a run, or find it, and hold it for this process; nobody else can train it meanwhile.
+    """Make or find the directory of a run, ``out`` or one under ``runs``, and hold it: no other process can train it.
 
     The lock is taken before anything is written, so that of several processes with different settings one alone gets
     the directory. What a killed process left is removed, or completed where only the last step was missing.
-
-    Args:
-        config: What is trained.
-        out: The directory; None for one under ``runs`` that is named by the digest of ``config``.
-        runs: The folder of runs.
 
     Raises:
         BusyError: Another process holds it.

@@ -23,14 +23,7 @@ class ClassScores:
 
 
 def class_scores(logits: Tensor, labels: Tensor) -> ClassScores:
-    """Score logits against labels.
-
-    Args:
-        logits: One row per image, one column per class.
-        labels: The class of each image.
-
-    Returns:
-        The scores.
+    """Score logits, with one row per image, against labels.
 
     >>> import torch
     >>> class_scores(torch.tensor([[2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1]))

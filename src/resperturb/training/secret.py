@@ -1,9 +1,8 @@
-"""The secret that the noise of a training comes from.
+"""The secret that the noise of a training comes from: 128 bits of the operating system.
 
-A proof about noise holds for whoever cannot draw it again. A seed that is written down, or short enough to be tried,
-does not do: every run takes 128 bits from the operating system. They stay in the folder of the run while it trains,
-in a file that only its owner may read, so that a step which is taken again after a crash is the same step; they are
-deleted when the training ends.
+A proof about noise holds against anyone who cannot draw it again, so a seed that is written down does not do. During
+the training the folder of the run keeps the secret in a file for its owner alone, so that a step that is taken again
+after a crash is the same step. It is deleted when the training ends.
 """
 
 import os
@@ -23,14 +22,9 @@ NAME = ".secret"
 
 
 def noise_secret(folder: Path, digest: str) -> bytes:
-    """Return the key of a run's training noise; its secret is made when it is first asked for.
+    """Return the 16 bytes that a run's training noise follows from; the secret is made when it is first asked for.
 
-    Args:
-        folder: The folder of the run.
-        digest: The run's own hash, mixed in so that no two runs share noise even if a folder is copied.
-
-    Returns:
-        Sixteen bytes.
+    The digest of the run is mixed in, so that no two runs share noise even if a folder is copied.
 
     Raises:
         ResperturbError: If the secret cannot be kept, or is damaged.

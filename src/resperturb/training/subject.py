@@ -31,11 +31,7 @@ class OpenedRun(ReportedModel):
 
     @classmethod
     def of(cls, run: Run, name: str | None = None) -> "OpenedRun":
-        """Describe a run and read its audit, if it was audited.
-
-        Args:
-            run: The run.
-            name: Its name; that of its folder if None.
+        """Describe a run, by the name of its folder if None, and read its audit, if it was audited.
 
         Raises:
             UsageError: The training is not finished.

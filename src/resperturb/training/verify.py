@@ -22,9 +22,6 @@ def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
         run: The run, newly opened: what it has read already is not read again.
         with_data: Whether to read the images and compare them with those that it was trained on.
 
-    Returns:
-        The checks, in order. Nothing is raised where a check fails.
-
     Raises:
         UsageError: It is not finished.
     """
