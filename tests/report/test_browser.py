@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from resperturb.report.collect import ReportedModel
-from resperturb.report.page import write_report
+from resperturb.report.page import render
 
 ARTEFACTS = Path(__file__).parents[2] / "test-artifacts"
 QUIET = (
@@ -36,8 +36,8 @@ def page(runs: list[ReportedModel], tmp_path_factory: pytest.TempPathFactory) ->
             pytest.fail("there is no chromium, and continuous integration must not go without this test.")
         pytest.skip("no chromium is installed; `apt install chromium` to test the report in it.")
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(path, runs, f"A report {NASTY}", show_records=True)
-    write_report(path.with_name("many.html"), runs * 2, "Six models")
+    path.write_text(render(runs, f"A report {NASTY}", show_records=True))
+    path.with_name("many.html").write_text(render(runs * 2, "Six models"))
     ARTEFACTS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=QUIET)

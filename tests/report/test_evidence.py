@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.report.collect import ReportedModel
-from resperturb.report.evidence import FIELDS, TEXTS, Declared, entries, precision, read_declared, read_text
+from resperturb.report.evidence import TEXTS, Declared, answers, entries, precision, read_declared, read_text
+from resperturb.report.gate import decide
 from resperturb.report.policy import default_policy
 from resperturb.training.run import Run
 
@@ -56,15 +57,11 @@ def test_a_model_without_a_guarantee_has_no_unit_of_privacy(leaking: ReportedMod
 
 
 def test_precision_is_at_the_declared_prior(leaking: ReportedModel) -> None:
-    said = FIELDS["low_false_alarms"]
     point = leaking.tpr
     assert point is not None
-    from resperturb.report.evidence import Facts
-    from resperturb.report.gate import decide
-
     decision = decide(leaking, default_policy())
-    without = said(Facts(decision, Declared()))
-    rare = said(Facts(decision, Declared(prior=0.001)))
+    without = answers(decision, Declared())["low_false_alarms"]
+    rare = answers(decision, Declared(prior=0.001))["low_false_alarms"]
     assert without is not None
     assert rare is not None
     assert "members, if" not in without

@@ -21,7 +21,7 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
 from resperturb.report.leak_charts import leak_against_accuracy
-from resperturb.report.page import exposed_records, render, write_report
+from resperturb.report.page import exposed_records, render
 from resperturb.report.policy import Limits, Policy
 from resperturb.report.wording import _least_exposed, headline, plainly, unequal
 from resperturb.training.audited import audit_run
@@ -54,7 +54,7 @@ def copied(run: Run, folder: Path) -> Run:
 
 def test_the_page_needs_nothing_from_outside(runs: list[ReportedModel], tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    write_report(path, runs, "A report")
+    path.write_text(render(runs, "A report"))
     page = path.read_text()
     assert path.stat().st_size < 2_000_000
     own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
@@ -504,7 +504,7 @@ def test_a_damaged_audit_is_named(audited_run: Run, tmp_path: Path) -> None:
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least one"):
-        write_report(tmp_path / "report.html", [], "empty")
+        render([])
     with pytest.raises(UsageError, match="neither a finished run nor an audit"):
         open_models([tmp_path])
 

@@ -31,8 +31,9 @@ def demo(
     from rich.console import Console
 
     from resperturb.cli.progress import training_progress
+    from resperturb.files import write_bytes
     from resperturb.report.gate import decide
-    from resperturb.report.page import write_report
+    from resperturb.report.page import render
     from resperturb.report.policy import Limits, Policy
     from resperturb.training.audited import audit_run
     from resperturb.training.demo import RUNS, demo_config
@@ -50,7 +51,7 @@ def demo(
     report = out / "report.html"
     # It asks for no shadow models, so that a first look ends with a decision.
     policy = Policy(limits=Limits(auc=0.6), name="demo")
-    write_report(report, models, TITLE, policy=policy)
+    write_bytes(report, render(models, TITLE, policy=policy).encode())
     decisions = [decide(model, policy) for model in models]
     payload = {
         "report": str(report),

@@ -55,13 +55,14 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write the page and say where it is."""
+    from resperturb.files import write_bytes
     from resperturb.report.collect import open_models
-    from resperturb.report.page import write_report
+    from resperturb.report.page import render
     from resperturb.report.policy import read_policy
 
     wanted = None if policy is None else read_policy(policy)
     found = open_models(runs)
-    write_report(out, found, title, show_records, wanted, for_reviewers)
+    write_bytes(out, render(found, title, show_records, wanted, for_reviewers).encode())
     payload = {"report": str(out), "models": [run.to_dict() for run in found]}
     emit(payload, as_json, lambda console: console.print(f"Open {out} in a browser.", markup=False))
 
@@ -81,9 +82,10 @@ def compare(
         raise UsageError(f"there is no finished run and no audit among {', '.join(map(str, runs))}.")
     found = _sorted(found, sort)
     if out is not None:
-        from resperturb.report.page import write_report
+        from resperturb.files import write_bytes
+        from resperturb.report.page import render
 
-        write_report(out, found)
+        write_bytes(out, render(found).encode())
     payload = {"models": [run.to_dict() for run in found], "report": None if out is None else str(out)}
     emit(payload, as_json, lambda console: _show(console, found, out))
 

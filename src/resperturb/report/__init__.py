@@ -21,12 +21,13 @@ def write_audit_report(audit: AuditResult, path: Path) -> Path:
     Raises:
         UsageError: The audit was not kept, so its scores are not there to be drawn.
     """
+    from resperturb.files import write_bytes
     from resperturb.report.collect import model_of_audit
-    from resperturb.report.page import write_report
+    from resperturb.report.page import render
 
     if audit.folder is None:
         raise UsageError(
             "this audit was not kept in a folder, so its scores are not there to be drawn: give it out=."
         )
-    write_report(path, [model_of_audit(audit)])
+    write_bytes(path, render([model_of_audit(audit)]).encode())
     return path

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resperturb.bounds.audit_result import RECORD
 from resperturb.errors import UsageError
-from resperturb.files import write_bytes
 from resperturb.report import bounds_chart, charts, leak_charts, score_charts, wording
 from resperturb.report.collect import ReportedModel, kinds_of
 from resperturb.report.gate import RESIDUAL, STATES, decide
 from resperturb.report.policy import Policy, default_policy
 from resperturb.report.section import sections_of
+
+if TYPE_CHECKING:
+    import jinja2
 
 TITLE = "What these models leak"
 MOST_RECORDS = 12
@@ -44,18 +45,16 @@ class FactRow:
     differs: bool
 
 
-def write_report(
-    path: Path,
+def render(
     runs: Sequence[ReportedModel],
     title: str | None = None,
     show_records: bool = False,
     policy: Policy | None = None,
     for_reviewers: bool = False,
-) -> None:
-    """Write the report of ``runs``.
+) -> str:
+    """Return the report of models as a page, in which everything that came from a user is escaped.
 
     Args:
-        path: The page.
         runs: The models.
         title: Title of the page; the model's name if None and there is one.
         show_records: Show pictures of private records.
@@ -64,58 +63,28 @@ def write_report(
     """
     if not runs:
         raise UsageError("a report needs at least one finished run or audit.")
-    write_bytes(path, render(runs, title, show_records, policy, for_reviewers).encode())
-
-
-def render(
-    runs: Sequence[ReportedModel],
-    title: str | None = None,
-    show_records: bool = False,
-    policy: Policy | None = None,
-    for_reviewers: bool = False,
-) -> str:
-    """Return the page of :func:`write_report`; everything that came from a user is escaped in it."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("resperturb.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["script_json"] = script_json
-    environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    templates = environment()
     drawn = [leak_charts.leak_against_accuracy(runs), score_charts.roc(runs), score_charts.score_distributions(runs)]
     leak = [chart for chart in drawn if chart is not None]
     sections = sections_of(runs)
     figures = [*leak, *(chart for section in sections.values() for chart in section.charts)]
-    script = environment.loader.get_source(environment, "report.js")[0]  # type: ignore[union-attr]
-    plotly = (files("resperturb.report") / "vendor" / "plotly-basic.min.js").read_text()
+    own = files("resperturb.report")
+    script = (own / "templates" / "report.js").read_text()
+    plotly = (own / "vendor" / "plotly-basic.min.js").read_text()
     wanted = policy or default_policy()
     worst = list(STATES).index
-    decisions = sorted((decide(run, wanted) for run in runs), key=lambda one: worst(one.outcome))
-    return environment.get_template("report.html").render(
+    return templates.get_template("report.html").render(
         title=title or (runs[0].name if len(runs) == 1 else TITLE),
-        headline=wording.headline(runs),
-        plainly=wording.plainly(runs),
-        decisions=decisions,
+        decisions=sorted((decide(run, wanted) for run in runs), key=lambda one: worst(one.outcome)),
         policy=wanted,
         residual=RESIDUAL,
         own_policy=policy is not None,
-        findings=[wording.finding(run) for run in runs] if len(runs) > 1 else [],
-        alarms=[said for run in runs if (said := wording.refutation(run))],
-        unequal=wording.unequal(runs),
-        grouped=any(run.audit is not None and run.audit.groups for run in runs),
-        caveat=wording.CAVEAT,
-        whom=wording.whom,
-        counted=wording.counted,
+        wording=wording,
         kinds_of=kinds_of,
         runs=runs,
         charts=leak,
         bounds=bounds_chart.bounds(runs),
         marks=[(bounds_chart.place(start), f"{start:g}", word) for start, word in bounds_chart.MARKS],
-        not_comparable=wording.not_comparable(runs),
         sections=sections,
         figures=[_data(chart) for chart in figures],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
@@ -124,9 +93,25 @@ def render(
         plotly=plotly,
         script=script,
         script_sources=" ".join(_source(code) for code in (plotly, script)),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=version("resperturb"),
     )
+
+
+def environment() -> "jinja2.Environment":
+    """Return what fills in the templates of pages."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("resperturb.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["script_json"] = script_json
+    made.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
+    made.globals["made"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    made.globals["version"] = version("resperturb")
+    return made
 
 
 def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> list[FactRow]:

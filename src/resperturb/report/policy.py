@@ -4,7 +4,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,6 +14,7 @@ from resperturb.report.wording import counted
 
 Area = Annotated[float, Field(ge=0.5, le=1)]
 Count = Annotated[int, Field(ge=0)]
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 # What each limit is about, for a person.
@@ -85,6 +86,10 @@ class Policy(_Part):
         """
         return f"{self.name} (sha {self.digest[:8]})"
 
+    def named(self, name: str) -> "Policy":
+        """Give the policy a name, unless it has one."""
+        return self if "name" in self.model_fields_set else self.model_copy(update={"name": name})
+
     @property
     def words(self) -> str:
         """The limits and the least evidence, in a line.
@@ -111,7 +116,7 @@ def default_policy() -> Policy:
     >>> default_policy().limits.auc
     0.6
     """
-    return _parsed(parse_yaml(default_text(), "the default policy"), "the default policy", "default")
+    return parsed(Policy, parse_yaml(default_text(), "the default policy"), "the default policy").named("default")
 
 
 def read_policy(path: Path) -> Policy:
@@ -120,24 +125,25 @@ def read_policy(path: Path) -> Policy:
     Raises:
         UsageError: It cannot be read, is no YAML, or asks for something that is not known.
     """
-    return _parsed(read_yaml(path), str(path), path.stem)
+    policy = parsed(Policy, read_yaml(path), str(path), "; `resperturb gate --init` writes one to begin with")
+    if all(value is None for value in policy.limits.model_dump(exclude={"delta_proven"}).values()):
+        raise UsageError(f"{path} sets no limit, so it asks nothing; set at least one under limits.")
+    return policy.named(path.stem)
 
 
-def _wrong(kind: str, message: str) -> str:
-    """Say what is wrong with a value, in our words where pydantic's are about its own models."""
-    return "there is no such key" if kind == "extra_forbidden" else message
+def parsed(kind: type[Kind], content: Any, where: str, hint: str = "") -> Kind:
+    """Make an object of plain data.
 
-
-def _parsed(content: Any, where: str, name: str) -> Policy:
+    Raises:
+        UsageError: A value is missing, unknown or not permitted.
+    """
     try:
-        policy = Policy.model_validate(content)
-        policy = policy if "name" in policy.model_fields_set else policy.model_copy(update={"name": name})
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
-        wrong = _wrong(first["type"], first["msg"])
-        raise UsageError(f"{where}: {place}: {wrong}; `resperturb gate --init` writes one to begin with.") from error
-    limits = policy.limits.model_dump(exclude={"delta_proven"})
-    if all(value is None for value in limits.values()):
-        raise UsageError(f"{where} sets no limit, so it asks nothing; set at least one under limits.")
-    return policy
+        wrong = first["msg"]
+        if first["type"] == "extra_forbidden":
+            known = kind.model_fields if len(first["loc"]) == 1 else {}
+            wrong = "there is no such key" + (f"; known: {', '.join(known)}" if known else "")
+        raise UsageError(f"{where}: {place}: {wrong}{hint}.") from error
