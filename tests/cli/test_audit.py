@@ -57,7 +57,7 @@ def test_the_tables_name_the_axes_the_canaries_and_both_bounds(run: Run) -> None
     assert len(done.stdout.splitlines()) <= 20
     assert done.stdout.startswith(f"{run.path.name} was not seen to leak: AUC 0.")  # 40 records decide nothing
     assert ", canaries 0." in done.stdout.splitlines()[0]
-    assert "records and 20 canaries" in shown
+    assert "records · 20 canaries" in shown
     wordy = CliRunner().invoke(app, ["audit", str(run.path), "--one-run", "--draws", "1,2", "--verbose"])
     for words in ("An attack that finds nothing proves nothing", "The attacks that were fixed", "2 draws", "weights"):
         assert words in " ".join(wordy.stdout.split()), words

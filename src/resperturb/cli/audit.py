@@ -155,15 +155,14 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     """Print an audit in about 15 lines: the verdict, who is found, the two bounds, caveats; tables if asked."""
     from rich.text import Text
 
-    from resperturb.report.wording import tried
+    from resperturb.report.gate import tried
 
     strongest, kind = found.headline
     low, high = strongest.metrics[kind].auc_interval
-    of = "the strongest of " if len(found.fixed) > 1 else ""
     console.print(Text(visible(_verdict(found)), style="bold red" if found.leaks else "bold"))
     console.print(
         f"AUC {strongest.metrics[kind].auc:.3f} ({low:.3f} to {high:.3f}) on {_plural(found, kind)} by "
-        f"{strongest.full_name}: {of}{tried(found)}.\n"
+        f"{strongest.full_name}; {tried(found)}.\n"
         f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
         f"{found.model.test_accuracy:.3f}.",
         markup=False,

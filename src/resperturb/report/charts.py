@@ -62,10 +62,10 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     data, rows = [], []
     for number, run in enumerate(runs):
         history = run.subject.curves
-        rows += [
-            (run.name, str(entry.number), *map(_accuracy, (entry.train_accuracy, entry.test_accuracy)))
-            for entry in history
-        ]
+        for entry in history:
+            accuracies = (entry.train_accuracy, entry.test_accuracy)
+            cells = ("" if value is None else f"{value:.3f}" for value in accuracies)
+            rows.append((run.name, str(entry.number), *cells))
         for key, label, style in (("train_accuracy", "training", "solid"), ("test_accuracy", "test", "dot")):
             points = [(entry.number, value) for entry in history if (value := getattr(entry, key)) is not None]
             if points:
@@ -145,17 +145,3 @@ def dash(number: int) -> str:
 def symbol(number: int) -> str:
     """Choose the shape of a series' points."""
     return SYMBOLS[number % len(SYMBOLS)]
-
-
-def interval(ends: Sequence[float], digits: int = 3) -> str:
-    """Write an interval.
-
-    >>> interval((0.25, 1.0))
-    '0.250 to 1.000'
-    """
-    low, high = ends
-    return f"{low:.{digits}f} to {high:.{digits}f}"
-
-
-def _accuracy(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"

@@ -5,7 +5,7 @@ The page, the card, the gate and the evidence pack show the same :class:`Decisio
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
@@ -15,8 +15,8 @@ from resperturb.bounds.metrics import can_be_seen
 from resperturb.files import plain
 from resperturb.privacy.guarantee import Guarantee, number
 from resperturb.progress import duration
-from resperturb.report.policy import EVIDENCE, Policy
-from resperturb.report.wording import attacked, counted, several, unit_of
+from resperturb.report.policy import EVIDENCE, Policy, RequiredEvidence
+from resperturb.report.wording import attacked, counted, group_name, several, unit_of
 
 if TYPE_CHECKING:
     from resperturb.report.collect import ReportedModel
@@ -199,15 +199,8 @@ class Decision:
         """What the audit tried, against what the policy asks for."""
         if self.model.audit is None:
             return "none"
-        parts = []
-        for name, has in self.counts.items():
-            wanted, what = getattr(self.policy.evidence, name), EVIDENCE[name]
-            if has or wanted:
-                parts.append(f"{has} of {wanted} {several(what)}" if has < wanted else counted(has, what))
-                if name == "records" and self.model.audit.groups:
-                    parts[-1] += f" of {counted(self.model.audit.groups, self.model.unit)}"
         enough = "✗ below" if any(check.demand in EVIDENCE.values() for check in self.checks) else "✓ reaches"
-        return f"{' · '.join(parts)}: {enough} the policy's minimum"
+        return f"{tried(self.model.audit, self.policy.evidence)}: {enough} the policy's minimum"
 
     @property
     def next_steps(self) -> tuple[str, ...]:
@@ -268,13 +261,7 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
         return Decision(model, policy, (missing, *_proven(None, model.guarantee, policy)), {}, 0.0)
     measured = list(_wanted(audit, policy))
     looked_at = sum(len(one.found) for one in measured)
-    records = audit.candidates.get(RECORD, 0)
-    counts = {
-        "shadows": audit.shadows.count,
-        "records": records,
-        "canaries": sum(audit.candidates.values()) - records,
-        "fixed_attacks": len(audit.fixed),
-    }
+    counts = _counts(audit)
     checks = [
         *_lacking(counts, policy),
         *(one.check(policy.error_rate / max(looked_at, 1), audit.confidence, policy) for one in measured),
@@ -286,6 +273,29 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
     return Decision(model, policy, tuple(checks), counts, rate)
 
 
+def _counts(audit: AuditResult) -> dict[str, int]:
+    records = audit.candidates.get(RECORD, 0)
+    canaries = sum(audit.candidates.values()) - records
+    return {
+        "shadows": audit.shadows.count,
+        "records": records,
+        "canaries": canaries,
+        "fixed_attacks": len(audit.fixed),
+    }
+
+
+def tried(audit: AuditResult, least: RequiredEvidence | None = None) -> str:
+    """Say what an audit did, in a few words, and what of it is less than a policy asks for."""
+    parts = []
+    for name, has in _counts(audit).items():
+        wanted, what = 0 if least is None else getattr(least, name), EVIDENCE[name]
+        if has or wanted:
+            parts.append(f"{has} of {wanted} {several(what)}" if has < wanted else counted(has, what))
+            if name == "records" and audit.groups:
+                parts[-1] += f" of {counted(audit.groups, group_name(audit))}"
+    return " · ".join(parts)
+
+
 def _lacking(counts: dict[str, int], policy: Policy) -> Iterator[Check]:
     for name, has in counts.items():
         wanted = getattr(policy.evidence, name)
@@ -295,46 +305,18 @@ def _lacking(counts: dict[str, int], policy: Policy) -> Iterator[Check]:
 
 
 @dataclass(frozen=True)
-class _Metric:
-    """An attack on one kind of candidate: its AUC, or its true positive rate at ``fpr``."""
-
-    attack: str
-    kind: str
-    metrics: AttackMetrics
-    fpr: float | None = None
-
-    @property
-    def _found(self) -> AttackMetrics | TruePositiveRate:
-        rate = None if self.fpr is None else self.metrics.at_fpr(self.fpr)
-        return self.metrics if rate is None else rate
-
-    @property
-    def value(self) -> float:
-        return self._found.estimate.value
-
-    def low(self, level: float) -> float:
-        """The limit below which the true value lies with a probability of at most ``level``.
-
-        It is chance at most where a test at that level does not rule out chance.
-        """
-        low = self._found.estimate.interval(1 - 2 * level).low
-        return low if self._found.p_value < level else min(low, 0.5 if self.fpr is None else self.fpr)
-
-    def high(self, confidence: float) -> float:
-        """The upper end of the interval of this attack alone."""
-        return self._found.estimate.interval(confidence).high
-
-
-@dataclass(frozen=True)
 class _Limited:
-    """What a limit is about: everything that was found of it, or why nothing was."""
+    """What a limit is about: what attacks found of it, by their names, or why nothing was found.
+
+    ``chance`` is what guessing gives.
+    """
 
     demand: str
     title: str
     limit: float
-    found: list[_Metric]
+    found: Sequence[tuple[str, AttackMetrics | TruePositiveRate]]
     missing: str
-    rate: bool = False
+    chance: float = 0.5
 
     def check(self, level: float, confidence: float, policy: Policy) -> Check:
         """Compare the limit with the interval of what the strongest attack would find among many candidates.
@@ -342,38 +324,44 @@ class _Limited:
         Its lower end is the largest lower limit at ``level``, its upper end the largest upper limit of any attack,
         which needs no correction: a model passes only if every attack's does.
         """
+        rate = self.chance < 0.5
         if not self.found:
             missing = f"not known: {self.missing}"
-            return Check(self.demand, "unknown", missing, self.title, limit=self.limit, rate=self.rate)
-        strongest = max(self.found, key=lambda one: one.value)
-        value, low = strongest.value, max(one.low(level) for one in self.found)
-        high = max(value, *(one.high(confidence) for one in self.found))
+            return Check(self.demand, "unknown", missing, self.title, limit=self.limit, rate=rate)
+        attack, strongest = max(self.found, key=lambda one: one[1].estimate.value)
+        value, low = strongest.estimate.value, max(self._low(found, level) for _, found in self.found)
+        high = max(value, *(found.estimate.interval(confidence).high for _, found in self.found))
         most = value if policy.pass_by == "estimate" else high
         outcome: Outcome = "failed" if low > self.limit else "met" if most <= self.limit else "unknown"
         shown, ends = f"{value:.3f}", f"{low:.3f} to {high:.3f}"
-        if self.rate:
+        if rate:
             shown, ends = f"{100 * value:.1f}%", f"{100 * low:.1f} to {100 * high:.1f}%"
         how = {"failed": "is above the limit", "unknown": "includes the limit", "met": "is within the limit"}
         verdict = f"{ends} {how[outcome]}"
         if outcome == "met" and high > self.limit:
             verdict = f"{shown} is within the limit; the interval, {ends}, is not"
         interval = Interval(low, high)
-        return Check(
-            self.demand, outcome, verdict, self.title, shown, self.limit, value, interval, strongest.attack, self.rate
-        )
+        return Check(self.demand, outcome, verdict, self.title, shown, self.limit, value, interval, attack, rate)
+
+    def _low(self, found: AttackMetrics | TruePositiveRate, level: float) -> float:
+        """The limit below which the true value lies with a probability of at most ``level``.
+
+        It is chance at most where a test at that level does not rule out chance.
+        """
+        low = found.estimate.interval(1 - 2 * level).low
+        return low if found.p_value < level else min(low, self.chance)
 
 
 def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
-    limits = policy.limits
-    every = [
-        _Metric(attack.full_name, kind, metrics) for attack in audit.fixed for kind, metrics in attack.metrics.items()
-    ]
-    groups = [found for found in every if found.kind.startswith(GROUP)]
-    records = [found for found in every if found.kind == RECORD]
-    canaries = [found for found in every if found not in groups and found not in records]
-    unit = unit_of(audit, GROUP)
-    of = ((groups, f" per {unit}", unit), (records, "", RECORD)) if groups else ((records, "", RECORD),)
-    for found, per, one in of:
+    limits, unit = policy.limits, unit_of(audit, GROUP)
+    groups: list[tuple[str, AttackMetrics]] = []
+    records: list[tuple[str, AttackMetrics]] = []
+    canaries: list[tuple[str, AttackMetrics]] = []
+    for attack in audit.fixed:
+        for kind, metrics in attack.metrics.items():
+            found = groups if kind.startswith(GROUP) else records if kind == RECORD else canaries
+            found.append((attack.full_name, metrics))
+    for found, per, one in ((groups, f" per {unit}", unit), (records, "", RECORD))[0 if groups else 1 :]:
         if limits.auc is not None:
             missing = "no attack was on records"
             yield _Limited(f"AUC{per}", f"Finding a typical {one} (AUC)", limits.auc, found, missing)
@@ -381,12 +369,11 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
             if limit is not None:
                 title = f"{several(one).capitalize()} found at {100 * fpr:g}% false alarms (TPR)"
                 missing = "too few non-members for so low a rate, or scores tie"
-                yield _Limited(f"TPR at {100 * fpr:g}% FPR{per}", title, limit, _rates(found, fpr), missing, True)
+                yield _Limited(f"TPR at {100 * fpr:g}% FPR{per}", title, limit, _rates(found, fpr), missing, fpr)
     if limits.most_exposed_auc is not None:
-        most, exposed = audit.exposed, []
-        if most is not None and most.metrics is not None:
-            exposed.append(_Metric(most.attack, f"the {most.count} most exposed", most.metrics))
-        title = f"Finding the {f'{most.count} ' if exposed and most else ''}most exposed records (AUC)"
+        most = audit.exposed
+        exposed = [] if most is None or most.metrics is None else [(most.attack, most.metrics)]
+        title = f"Finding the {f'{most.count} ' if most is not None else ''}most exposed records (AUC)"
         missing = "only shadow models can identify them, and there were none"
         if audit.shadows.count:
             missing = "an audit of several targets does not choose them"
@@ -396,16 +383,14 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
         yield _Limited("AUC on canaries", "Finding canaries (AUC)", limits.canary_auc, canaries, missing)
 
 
-def _rates(every: Sequence[_Metric], fpr: float) -> list[_Metric]:
-    """Those whose true positive rate can be seen: enough non-members, also counted in groups, and no tie."""
+def _rates(every: Sequence[tuple[str, AttackMetrics]], fpr: float) -> list[tuple[str, TruePositiveRate]]:
+    """The true positive rates that can be seen: enough non-members, also counted in groups, and no tie."""
     found = []
-    for one in every:
-        rate = one.metrics.at_fpr(fpr)
-        if rate is None or rate.tied:
-            continue
-        whole = one.metrics.members + one.metrics.nonmembers
-        if can_be_seen(fpr, round(one.metrics.nonmembers * (one.metrics.groups or whole) / whole)):
-            found.append(replace(one, fpr=fpr))
+    for attack, one in every:
+        rate, whole = one.at_fpr(fpr), one.members + one.nonmembers
+        seen = can_be_seen(fpr, round(one.nonmembers * (one.groups or whole) / whole))
+        if seen and rate is not None and not rate.tied:
+            found.append((attack, rate))
     return found
 
 

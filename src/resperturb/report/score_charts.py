@@ -12,7 +12,7 @@ from resperturb.bounds.attack_metrics import attack_metrics
 from resperturb.bounds.audit_result import AttackScores
 from resperturb.bounds.metrics import roc_points
 from resperturb.report import charts
-from resperturb.report.charts import Chart, Option, Table, Toggle, colour, interval, rounded
+from resperturb.report.charts import Chart, Option, Table, Toggle, colour, rounded
 from resperturb.report.collect import Finding, ReportedModel
 from resperturb.report.wording import whom
 
@@ -80,7 +80,8 @@ def _rates(run: ReportedModel, one: Finding) -> list[str]:
         if point is None or point.tied:
             cells.append("too few" if point is None else "tied")
         else:
-            ends = f" ({interval(point.interval)})" if one is run.scored[0] and _independent(run) else ""
+            low, high = point.interval
+            ends = f" ({low:.3f} to {high:.3f})" if one is run.scored[0] and _independent(run) else ""
             cells.append(f"{point.tpr:.3f}{ends}")
     return cells
 

@@ -22,23 +22,19 @@ def headline(runs: "Sequence[ReportedModel]") -> str:
         return "No model was audited, so nothing is known about what they leak."
     if len(runs) == 1:
         return finding(runs[0])
-    leaking = [run for run in audited if run.leaks]
+    of, leaking = counted(len(audited), "audited model"), [f"“{run.name}”" for run in audited if run.leaks]
     if not leaking:
-        return f"None of {counted(len(audited), 'audited model')} was seen to leak, by the attacks that were tried."
-    least = None if unequal(runs) else _least_exposed(audited)
-    seen = f"A leak was seen in {_which(leaking, audited)}"
-    if least is None:
-        return f"{seen}. The models are not ranked: they were not attacked alike, or their intervals overlap."
-    return f"{seen}. The attacks found least in {_placed(least)}."
-
-
-def _which(leaking: "Sequence[ReportedModel]", audited: "Sequence[ReportedModel]") -> str:
-    """How many of the models leak, and which where that is not all of them and they are few."""
-    of = counted(len(audited), "audited model")
+        return f"None of {of} was seen to leak, by the attacks that were tried."
+    which = f"{len(leaking)} of {of}" + (f" ({', '.join(leaking)})" if len(leaking) <= NAMED else "")
     if len(leaking) == len(audited) > 1:
-        return "both audited models" if len(audited) == 2 else f"all {of}"
-    names = ", ".join(f"“{run.name}”" for run in leaking)
-    return f"{len(leaking)} of {of}" + (f" ({names})" if len(leaking) <= NAMED else "")
+        which = "both audited models" if len(audited) == 2 else f"all {of}"
+    least = None if unequal(runs) else _least_exposed(audited)
+    if least is None or least.strongest is None:
+        how = "The models are not ranked: they were not attacked alike, or their intervals overlap."
+    else:
+        area, accuracy = least.strongest.auc, least.subject.test_accuracy
+        how = f"The attacks found least in “{least.name}” (AUC {area:.3f}, test accuracy {accuracy:.3f})."
+    return f"A leak was seen in {which}. {how}"
 
 
 def _least_exposed(audited: "Sequence[ReportedModel]") -> "ReportedModel | None":
@@ -52,19 +48,30 @@ def _least_exposed(audited: "Sequence[ReportedModel]") -> "ReportedModel | None"
 
 
 def finding(run: "ReportedModel") -> str:
-    """Say in one sentence what the strongest attack on a model found."""
-    found = run.strongest
-    if found is None or run.audit is None:
+    """Say in one sentence what the strongest attack on a model found, and what its number alone would hide."""
+    found, audit = run.strongest, run.audit
+    if found is None or audit is None:
         return f"“{run.name}” was not audited, so nothing is known about what it leaks."
     low, high = found.interval
-    verb = "leaks" if run.leaks else "was not seen to leak"
-    number = len(run.audit.fixed)
-    tried = f"the strongest of {number} attacks" if number > 1 else "the only attack"
-    return (
-        f"“{run.name}” {verb}: {tried} ({found.name}) distinguishes {members(run.audit, found.kind)} from others "
-        f"with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5){_others(run)}. Its "
-        f"test accuracy is {run.subject.test_accuracy:.3f}."
+    tried = f"the strongest of {len(audit.fixed)} attacks" if len(audit.fixed) > 1 else "the only attack"
+    unit = whom(found.kind, run.unit)
+    members = f"{unit} of the training set" if GROUP in run.kinds else f"training {unit}"
+    said = (
+        f"“{run.name}” {'leaks' if run.leaks else 'was not seen to leak'}: {tried} ({found.name}) distinguishes "
+        f"{members} from others with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5)"
     )
+    if run.tpr is not None and not run.tpr.tied:
+        said += f" and a true positive rate of {percent(run.tpr.tpr)} at a false positive rate of 1%"
+    if GROUP in run.kinds:
+        area = max(attack.metrics[RECORD].auc for attack in audit.fixed if RECORD in attack.metrics)
+        said += f"; single records, with an AUC of {area:.3f}"
+    if audit.canaries is not None and CANARIES not in run.kinds and audit.canaries is not found.metrics:
+        low, high = audit.canaries.auc_interval
+        said += f"; canaries, with an AUC of {audit.canaries.auc:.3f} ({low:.3f} to {high:.3f})"
+    if (one := run.deciding) is not None:
+        low, high = one.interval
+        said += f"; the leak shows on {whom(one.kind, run.unit)} ({one.name}, AUC {low:.3f} to {high:.3f})"
+    return f"{said}. Its test accuracy is {run.subject.test_accuracy:.3f}."
 
 
 def plainly(runs: "Sequence[ReportedModel]") -> str:
@@ -105,13 +112,6 @@ def group_name(audit: AuditResult | None) -> str:
     return audit.unit.removesuffix("_id").replace("_", " ") or GROUP
 
 
-def members(audit: AuditResult, kind: str) -> str:
-    """Name the members of a kind of candidate in the plural."""
-    if kind.startswith(GROUP):
-        return f"{several(unit_of(audit, kind))} of the training set"
-    return f"training {whom(kind)}"
-
-
 def attacked(audit: AuditResult | None) -> str:
     """Say what the numbers of an audit are about."""
     if audit is None:
@@ -121,17 +121,6 @@ def attacked(audit: AuditResult | None) -> str:
     return (
         f"models of this recipe ({counted(audit.targets, 'model')} trained for the audit), not a model that you hold"
     )
-
-
-def tried(audit: AuditResult) -> str:
-    """Say what an audit did, in a few words."""
-    records = audit.candidates.get(RECORD, 0)
-    canaries = sum(audit.candidates.values()) - records
-    about = [counted(records, "record")] if records else []
-    about += [counted(canaries, "canary")] if canaries else []
-    shadows = counted(audit.shadows.count, "shadow model") if audit.shadows.count else "no shadow models"
-    of = f" of {counted(audit.groups, group_name(audit))}" if audit.groups else ""
-    return f"{counted(len(audit.fixed), 'attack')} with {shadows} on {' and '.join(about)}{of}"
 
 
 def refutation(run: "ReportedModel") -> str | None:
@@ -150,15 +139,14 @@ def unequal(runs: "Sequence[ReportedModel]") -> str | None:
     made = [(run, run.audit, {attack.name for attack in run.audit.fixed}) for run in runs if run.audit is not None]
     anywhere = set().union(*(methods for _, _, methods in made))
     said = [
-        f"{', '.join(sorted(missing))} of “{run.name}”" for run, _, methods in made if (missing := anywhere - methods)
+        f"Missing: {', '.join(sorted(anywhere - had))} of “{run.name}”." for run, _, had in made if anywhere - had
     ]
-    said = [f"Missing: {'; '.join(said)}."] if said else []
     for what, values in (
-        ("shadow models", {run.name: audit.shadows.count for run, audit, _ in made}),
-        ("candidates", {run.name: ", ".join(whom(kind, run.unit) for kind in run.kinds) for run, _, _ in made}),
+        ("shadow models", [(run.name, str(audit.shadows.count)) for run, audit, _ in made]),
+        ("candidates", [(run.name, ", ".join(whom(kind, run.unit) for kind in run.kinds)) for run, _, _ in made]),
     ):
-        if len(set(values.values())) > 1:
-            said.append(f"The {what}: {', '.join(f'{value} for “{name}”' for name, value in values.items())}.")
+        if len({value for _, value in values}) > 1:
+            said.append(f"The {what}: {', '.join(f'{value} for “{name}”' for name, value in values)}.")
     if not said:
         return None
     return (
@@ -183,30 +171,6 @@ def not_comparable(models: "Sequence[ReportedModel]") -> str | None:
         return None
     each = "; ".join(f"{number}, {way.measured}" for number, way in enumerate(ways, start=1))
     return f"The lower bounds on epsilon were not measured alike and may not be compared. Measured as {each}."
-
-
-def _others(run: "ReportedModel") -> str:
-    """The numbers that a headline on groups or on records alone would hide."""
-    audit = run.audit
-    assert audit is not None
-    said = ""
-    if run.tpr is not None and not run.tpr.tied:
-        said = f" and a true positive rate of {percent(run.tpr.tpr)} at a false positive rate of 1%"
-    if GROUP in run.kinds:
-        area = max(attack.metrics[RECORD].auc for attack in audit.fixed if RECORD in attack.metrics)
-        said += f"; single records, with an AUC of {area:.3f}"
-    if audit.canaries is not None and CANARIES not in run.kinds and audit.canaries is not run.findings[0].metrics:
-        low, high = audit.canaries.auc_interval
-        said += f"; canaries, with an AUC of {audit.canaries.auc:.3f} ({low:.3f} to {high:.3f})"
-    if (one := run.deciding) is not None:
-        low, high = one.interval
-        said += f"; the leak shows on {whom(one.kind, run.unit)} ({one.name}, AUC {low:.3f} to {high:.3f})"
-    return said
-
-
-def _placed(run: "ReportedModel") -> str:
-    assert run.strongest is not None
-    return f"“{run.name}” (AUC {run.strongest.auc:.3f}, test accuracy {run.subject.test_accuracy:.3f})"
 
 
 def counted(count: int, one: str) -> str:
