@@ -167,6 +167,12 @@ def test_the_default_policy_is_the_one_that_is_written_with_comments(tmp_path: P
         ("limits: {}", "sets no limit"),
         ("limits: [", "not YAML"),
         ("", "the whole"),
+        ("limits: {auc: 0.6, auc: 0.9}", "'auc' is given twice"),
+        ("limits: {auc: yes}", "limits.auc"),
+        ("limits: {epsilon_shown: .inf}", "limits.epsilon_shown"),
+        ("limits: {epsilon_shown: 1:30}", "limits.epsilon_shown"),
+        ("limits: {auc: 0.6}\nevidence: {shadows: 010}", "evidence.shadows"),
+        ("limits: {auc: 0.6}\nevidence: {shadows: 0o10}", "evidence.shadows"),
     ],
 )
 def test_a_policy_that_asks_for_something_unknown_is_refused(text: str, said: str, tmp_path: Path) -> None:

@@ -3,13 +3,10 @@
 from importlib.metadata import version
 from typing import Any
 
-from resperturb.bounds.audit_result import AuditResult
 from resperturb.report.collect import Finding, ReportedModel, kinds_of
 from resperturb.report.gate import NOT_TESTED, RESIDUAL, Decision, decide
 from resperturb.report.policy import Policy
 from resperturb.report.wording import plainly, whom
-
-INTRODUCTION = "Fill in what the model is for, what it was trained on and who is responsible."
 
 
 def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False) -> str:
@@ -26,48 +23,39 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
     import yaml
 
     decision, subject, guarantee = decide(model, policy), model.subject, model.guarantee
-    reviewers = [fact for fact in subject.facts if fact.reviewers_only and for_reviewers]
+    measured = [
+        f"| {row.title} | {row.found} | {row.limit_words} | {row.state.shape} {_text(row.verdict)} |"
+        for row in decision.rows
+    ]
+    rests_on = [f"- {assumption.status}: {_text(assumption.statement)}" for assumption in guarantee.assumptions]
+    if guarantee.claimed_epsilon < float("inf"):
+        rests_on.append(f"- protects {_text(guarantee.protects)}")
     lines = [
         "---",
         yaml.safe_dump(_metadata(decision), sort_keys=False, allow_unicode=True).strip(),
         "---",
-        "",
-        f"# {_text(model.name)}",
-        "",
-        INTRODUCTION,
-        "",
-        "## Privacy",
-        "",
-        *_decided(decision),
-        "",
-        "### What was tried",
-        "",
-        *(
-            ["Nothing, so nothing is known about what it leaks."]
-            if model.audit is None
-            else _audit(model, model.audit)
-        ),
-        "",
-        "### What is proven",
-        "",
-        f"{_text(_sentence(guarantee.words))}",
-        "",
-        *(f"- {assumption.status}: {_text(assumption.statement)}" for assumption in guarantee.assumptions),
-        *([f"- protects {_text(guarantee.protects)}"] if guarantee.claimed_epsilon < float("inf") else []),
-        "",
-        f"Not covered: {'; '.join(RESIDUAL)}.",
-        "",
-        "## Evaluation",
-        "",
-        f"Accuracy {subject.train_accuracy:.3f} on training records and {subject.test_accuracy:.3f} on others. "
-        f"Defence: {_text(model.defence or 'not stated')}.",
-        "",
-        *(["## For reviewers: do not publish", ""] if reviewers else []),
-        *(f"- {fact.label}: {_text(fact.value)}" for fact in reviewers if fact.value),
-        *([""] if reviewers else []),
-        f"_Privacy section by resperturb {version('resperturb')}._",
+        f"\n# {_text(model.name)}",
+        "\nFill in what the model is for, what it was trained on and who is responsible.",
+        "\n## Privacy",
+        f"\n**{decision.state.shape} {decision.status}.** {decision.meaning} {_text(plainly([model]))}".rstrip(),
+        "\n| measured | found | limit | |\n|---|---|---|---|",
+        *measured,
+        f"\nAttacked: {decision.attacked}. Evidence: {decision.evidence}. "
+        f"Next: {'; '.join(map(_text, decision.next_steps))}",
+        f"\nPolicy: {_text(policy.id)}.",
+        "\n### What was tried\n",
+        *_tried(model),
+        f"\n### What is proven\n\n{_text(_sentence(guarantee.words[:1].upper() + guarantee.words[1:]))}\n",
+        *rests_on,
+        f"\nNot covered: {'; '.join(RESIDUAL)}.",
+        f"\n## Evaluation\n\nAccuracy {subject.train_accuracy:.3f} on training records and "
+        f"{subject.test_accuracy:.3f} on others. Defence: {_text(model.defence or 'not stated')}.\n",
     ]
-    return "\n".join(lines) + "\n"
+    reviewers = [fact for fact in subject.facts if fact.reviewers_only and fact.value and for_reviewers]
+    if reviewers:
+        facts = (f"- {fact.label}: {_text(fact.value)}" for fact in reviewers)
+        lines += ["## For reviewers: do not publish\n", *facts, ""]
+    return "\n".join([*lines, f"_Privacy section by resperturb {version('resperturb')}._", ""])
 
 
 def _metadata(decision: Decision) -> dict[str, Any]:
@@ -94,46 +82,21 @@ def _metadata(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _decided(decision: Decision) -> list[str]:
-    """The decision as a table: what was measured, the interval that decides, the limit."""
-    rows = [
-        f"| {row.title} | {row.found} | {row.limit_words} | {row.state.shape} {_text(row.verdict)} |"
-        for row in decision.rows
-    ]
-    plain = _text(plainly([decision.model]))
-    return [
-        f"**{decision.state.shape} {decision.status}.** {decision.meaning} {plain}".rstrip(),
-        "",
-        "| measured | found | limit | |",
-        "|---|---|---|---|",
-        *rows,
-        "",
-        f"Attacked: {decision.attacked}. Evidence: {decision.evidence}. "
-        f"Next: {'; '.join(map(_text, decision.next_steps))}",
-        "",
-        f"Policy: {_text(decision.policy.id)}.",
-    ]
+def _tried(model: ReportedModel) -> list[str]:
+    """A table of the fixed attacks, and the bound that they show."""
+    if model.audit is None:
+        return ["Nothing, so nothing is known about what it leaks."]
+    lines = [f"| attack | on | AUC ({100 * model.audit.confidence:g}%) | TPR at 1% FPR |", "|---|---|---|---|"]
+    for one in (Finding(attack, kind) for attack in model.audit.fixed for kind in kinds_of(attack)):
+        point = one.metrics.at_fpr(0.01)
+        rate = "not measurable" if point is None or point.tied else f"{point.tpr:.3f}"
+        area = f"{one.auc:.3f} ({one.interval.low:.3f} to {one.interval.high:.3f})"
+        lines.append(f"| {_text(one.name)} | {_text(whom(one.kind, model.unit))} | {area} | {rate} |")
+    return [*lines, f"\nShown: {_text(_sentence(model.audit.epsilon_lower.words))}"]
 
 
-def _audit(model: ReportedModel, audit: AuditResult) -> list[str]:
-    lines = [f"| attack | on | AUC ({100 * audit.confidence:g}%) | TPR at 1% FPR |", "|---|---|---|---|"]
-    lines += [_attack(Finding(attack, kind), model.unit) for attack in audit.fixed for kind in kinds_of(attack)]
-    lower = model.lower
-    assert lower is not None
-    return [*lines, "", f"Shown: {_text(_sentence(lower.words, capital=False))}"]
-
-
-def _attack(found: Finding, unit: str) -> str:
-    point = found.metrics.at_fpr(0.01)
-    rate = "not measurable" if point is None or point.tied else f"{point.tpr:.3f}"
-    low, high = found.interval
-    area = f"{found.auc:.3f} ({low:.3f} to {high:.3f})"
-    return f"| {_text(found.name)} | {_text(whom(found.kind, unit))} | {area} | {rate} |"
-
-
-def _sentence(words: str, capital: bool = True) -> str:
-    begun = words[:1].upper() + words[1:] if capital else words
-    return begun if begun.endswith(".") else begun + "."
+def _sentence(words: str) -> str:
+    return words if words.endswith(".") else words + "."
 
 
 def _text(words: str) -> str:

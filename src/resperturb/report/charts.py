@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resperturb.report.collect import ReportedModel
+from resperturb.report.wording import whom
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
@@ -57,6 +58,48 @@ class Chart:
     numbers: Table | None = None
 
 
+def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
+    """Draw every audited model as a point; one model is no chart."""
+    found = [(number, run, run.strongest) for number, run in enumerate(runs) if run.strongest is not None]
+    if len(found) < 2:
+        return None
+    data = []
+    for number, run, one in found:
+        ends = {"array": [one.interval.high - one.auc], "arrayminus": [one.auc - one.interval.low]}
+        data.append(
+            {
+                "type": "scatter",
+                "x": rounded([one.auc]),
+                "y": rounded([run.subject.test_accuracy]),
+                "mode": "markers",
+                "name": shown(run.name),
+                "error_x": {**ends, "color": colour(number), "thickness": 1.2},
+                "marker": {"size": 13, "symbol": symbol(number), "color": colour(number)},
+                "cliponaxis": False,
+            }
+        )
+    worded = (
+        f"{run.name}: test accuracy {run.subject.test_accuracy:.3f}, AUC {one.auc:.3f}" for _, run, one in found
+    )
+    kinds = " and ".join(sorted({whom(one.kind, run.unit) for _, run, one in found}))
+    guessing = {"type": "line", "x0": 0.5, "x1": 0.5, "y0": 0, "y1": 1, "yref": "paper", "line": DOTTED}
+    return Chart(
+        "frontier",
+        "Accuracy against leakage",
+        "The upper left is the best place: accurate, and attacked no better than by guessing (dotted line). The bars "
+        "are 95% intervals of the AUC of the strongest attack. Where they overlap, chance may have made the order.",
+        f"Test accuracy against attack AUC. {'; '.join(worded)}.",
+        {
+            "data": data,
+            "layout": {
+                "xaxis": {"title": {"text": f"attack AUC on {kinds} (0.5 is guessing)"}},
+                "yaxis": {"title": {"text": "test accuracy"}, "tickformat": "~%"},
+                "shapes": [guessing],
+            },
+        },
+    )
+
+
 def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     """Draw the training accuracy over the epochs, and the test accuracy where it was measured."""
     data, rows = [], []
@@ -94,20 +137,6 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
 def line(x: Iterable[float], y: Iterable[float], name: str, style: dict[str, Any]) -> dict[str, Any]:
     """Make a line of a chart."""
     return {"type": "scatter", "mode": "lines", "x": rounded(x), "y": rounded(y), "name": shown(name), "line": style}
-
-
-def bars(values: Sequence[float], intervals: Sequence[Sequence[float]], color: str) -> dict[str, Any]:
-    """Make the error bars of values with intervals.
-
-    >>> bars([0.5], [(0.25, 1.0)], "@0")["array"]
-    [0.5]
-    """
-    return {
-        "array": rounded(high - value for value, (_, high) in zip(values, intervals, strict=True)),
-        "arrayminus": rounded(value - low for value, (low, _) in zip(values, intervals, strict=True)),
-        "color": color,
-        "thickness": 1.2,
-    }
 
 
 def shown(text: str) -> str:

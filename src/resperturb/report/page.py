@@ -14,7 +14,7 @@ import numpy as np
 
 from resperturb.bounds.audit_result import RECORD
 from resperturb.errors import UsageError
-from resperturb.report import bounds_chart, charts, leak_charts, score_charts, wording
+from resperturb.report import bounds_chart, charts, score_charts, wording
 from resperturb.report.collect import ReportedModel, kinds_of
 from resperturb.report.gate import RESIDUAL, STATES, decide
 from resperturb.report.policy import Policy, default_policy
@@ -64,7 +64,7 @@ def render(
     if not runs:
         raise UsageError("a report needs at least one finished run or audit.")
     templates = environment()
-    drawn = [leak_charts.leak_against_accuracy(runs), score_charts.roc(runs), score_charts.score_distributions(runs)]
+    drawn = [charts.leak_against_accuracy(runs), score_charts.roc(runs), score_charts.score_distributions(runs)]
     leak = [chart for chart in drawn if chart is not None]
     sections = sections_of(runs)
     figures = [*leak, *(chart for section in sections.values() for chart in section.charts)]

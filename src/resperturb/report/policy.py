@@ -12,21 +12,8 @@ from resperturb.errors import UsageError
 from resperturb.files import parse_yaml, read_yaml
 from resperturb.report.wording import counted
 
-Area = Annotated[float, Field(ge=0.5, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Kind = TypeVar("Kind", bound=BaseModel)
-
-
-# What each limit is about, for a person.
-LIMITS = {
-    "auc": "AUC",
-    "tpr_at_1_percent_fpr": "TPR at 1% FPR",
-    "tpr_at_0_1_percent_fpr": "TPR at 0.1% FPR",
-    "canary_auc": "AUC on canaries",
-    "most_exposed_auc": "AUC on the most exposed",
-    "epsilon_shown": "epsilon shown",
-    "epsilon_proven": "epsilon proven",
-}
 
 
 EVIDENCE = {"shadows": "shadow model", "records": "record", "canaries": "canary", "fixed_attacks": "fixed attack"}
@@ -40,13 +27,13 @@ class _Part(BaseModel):
 class Limits(_Part):
     """The largest values that may stand; None asks nothing."""
 
-    auc: Area | None = None
-    tpr_at_1_percent_fpr: Annotated[float, Field(ge=0.01, le=1)] | None = None
-    tpr_at_0_1_percent_fpr: Annotated[float, Field(ge=0.001, le=1)] | None = None
-    canary_auc: Area | None = None
-    most_exposed_auc: Area | None = None
-    epsilon_shown: Annotated[float, Field(ge=0)] | None = None
-    epsilon_proven: Annotated[float, Field(gt=0)] | None = None
+    auc: float | None = Field(default=None, ge=0.5, le=1, title="AUC")
+    tpr_at_1_percent_fpr: float | None = Field(default=None, ge=0.01, le=1, title="TPR at 1% FPR")
+    tpr_at_0_1_percent_fpr: float | None = Field(default=None, ge=0.001, le=1, title="TPR at 0.1% FPR")
+    canary_auc: float | None = Field(default=None, ge=0.5, le=1, title="AUC on canaries")
+    most_exposed_auc: float | None = Field(default=None, ge=0.5, le=1, title="AUC on the most exposed")
+    epsilon_shown: float | None = Field(default=None, ge=0, title="epsilon shown")
+    epsilon_proven: float | None = Field(default=None, gt=0, title="epsilon proven")
     delta_proven: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
@@ -99,7 +86,7 @@ class Policy(_Part):
         """
         limits = self.limits.model_dump(exclude_none=True, exclude={"delta_proven"})
         least = {name: count for name, count in self.evidence.model_dump().items() if count}
-        most = ", ".join(f"{LIMITS[name]} {value:g}" for name, value in limits.items())
+        most = ", ".join(f"{Limits.model_fields[name].title} {value:g}" for name, value in limits.items())
         needed = ", ".join(counted(count, EVIDENCE[name]) for name, count in least.items())
         return f"at most: {most}" + (f"; at least: {needed}" if needed else "")
 

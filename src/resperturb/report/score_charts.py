@@ -203,10 +203,7 @@ class _Scaled:
         >>> _Scaled(np.zeros(1), np.zeros(1), True).words(logit(0.99987))
         '99.987%'
         """
-        if not self.logit:
-            return f"{score:.3g}"
-        rest = float(f"{100 * expit(-score):.2g}")
-        return f"{100 - rest:.12g}%" if rest < 1 else f"{100 * expit(score):.3g}%"
+        return f"{100 * expit(score):.7g}%" if self.logit else f"{score:.3g}"
 
 
 def _scaled(scores: AttackScores) -> _Scaled:

@@ -47,11 +47,6 @@ class Picture:
 Pictures = Callable[[Ints, int], Sequence[Picture]]
 
 
-def no_pictures(rows: Ints, members: int) -> Sequence[Picture]:
-    """Show no record, for a training whose records are not at hand."""
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
     """A model that is reported.
@@ -83,7 +78,7 @@ class Subject:
     facts: tuple[Fact, ...] = ()
     curves: tuple[Epoch, ...] = ()
     raw: dict[str, Any] = field(default_factory=dict)
-    pictures: Pictures = no_pictures
+    pictures: Pictures = lambda rows, members: ()
     audit_command: str
 
     @property
