@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -178,14 +179,19 @@ def test_the_examples_run(page: str, number: int, tmp_path: Path, monkeypatch: p
 
 
 def test_every_extension_is_one_file_and_found_everywhere(tmp_path: Path) -> None:
-    """Install the files of the page as a package that names them as entry points, and run the page's commands."""
-    page = ROOT / "docs" / "extend.md"
-    for block in blocks(page, "python"):
-        (tmp_path / block.partition("\n")[0].removeprefix("# ")).write_text(block)
-    groups = tomllib.loads(blocks(page, "toml")[0])["project"]["entry-points"]
-    assert {path.stem for path in tmp_path.glob("*.py")} == {
-        module for group in groups.values() for module in group.values()
-    }
+    """Install the package of extensions, which names its files as entry points, and run the page's commands."""
+    page, package = ROOT / "docs" / "extend.md", ROOT / "examples" / "extension"
+    [shown] = blocks(page, "python")
+    name, _, code = shown.partition("\n")
+    assert (package / name.removeprefix("# ")).read_text() == code
+    for file in package.glob("*.py"):
+        shutil.copy(file, tmp_path)
+        assert f"`{file.name}`" in page.read_text()
+    project = tomllib.loads((package / "pyproject.toml").read_text())
+    groups = project["project"]["entry-points"]
+    modules = {path.stem for path in tmp_path.glob("*.py")}
+    assert modules == {module for group in groups.values() for module in group.values()}
+    assert modules == set(project["tool"]["setuptools"]["py-modules"])
     info = tmp_path / "extended-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extended\nVersion: 1.0\n")
