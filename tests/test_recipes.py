@@ -35,13 +35,13 @@ def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("title", [title for title in TITLES if "rp.audit(train, labels=labels" in code(title)])
+@pytest.mark.parametrize("title", [title for title in TITLES if "rp.audit(" in code(title)])
 def test_training_code_of_any_framework_is_audited(title: str, space: dict[str, Any]) -> None:
     for begin, module in NEEDED.items():
         if title.startswith(begin):
             pytest.importorskip(module)
     if "pytest" in title:
-        run("scikit-learn", space)
+        run("A Dataset", space)
         run(title, space)
         with pytest.raises(AssertionError, match="leaks: AUC"):
             space["test_the_recipe_shows_no_leak"](Path("tested"))
@@ -62,8 +62,9 @@ def test_models_of_lira_pytorch_are_audited(space: dict[str, Any], tmp_path: Pat
         np.save(folder / "logits.npy", (right + rng.normal(size=(200, 2)))[:, None, :].astype("float32"))
     run("A folder of models", space)
     found = space["audit_lira"](tmp_path / "exp", space["labels"])
-    assert found.shadows.count == 14
+    assert (found.targets, found.shadows.count, found.design) == (16, 15, "balanced")
     assert found.leaks
+    assert "exactly half of all models" in found.epsilon_lower.words
 
 
 def test_a_result_goes_to_mlflow(space: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
