@@ -12,7 +12,7 @@ from benchmarks.frontier_study import STUDIES
 from resperturb.frontiers import FrontierResult, SettingResult, read_frontier
 from resperturb.frontiers.curve import CANARY_TPR, LABELS_AUC, PRIMARY, WEIGHTS_AUC, tpr_name
 from resperturb.frontiers.defence import DEFENCES
-from resperturb.frontiers.figure import alt_text, figure
+from resperturb.frontiers.figure import figure
 from resperturb.frontiers.page import Table, comparison_tables, settings_table
 
 NOISE = ("additive", "additive-no-input", "additive-decay", "multiplicative", "ensemble")
@@ -26,7 +26,7 @@ TEXT = """# Defences at equal accuracy
 
 **{found.title}.** {claim}
 
-![{alt}](images/frontier.svg)
+![{found.title}](images/frontier.svg)
 
 *One line per defence runs through its strengths, from no defence. The black line runs through the checkpoints of
 training without a defence, which is early stopping. Crosses are 95% intervals over {found.models} models per setting.
@@ -84,7 +84,7 @@ def main(results: Path, root: Path) -> None:
     """Write the page and its picture, and fill in the sentences."""
     found = read_frontier(results)
     (root / "docs" / "frontier.md").write_text(page(found, results.stem.removeprefix("frontier-")))
-    (root / "docs" / "images" / "frontier.svg").write_text(figure(found, titled=False) + "\n")
+    (root / "docs" / "images" / "frontier.svg").write_text(figure(found) + "\n")
     for name, link in SAID_IN.items():
         (root / name).write_text(filled((root / name).read_text(), found, link))
 
@@ -127,7 +127,6 @@ def page(found: FrontierResult, name: str) -> str:
         size=recipe["data"]["image_size"],
         population=settings["population"],
         claim=claim(found),
-        alt=alt_text(found),
         compared="\n\n".join(f"### {title}\n{markdown(table)}" for title, table in tables.items()),
         unmatched=unmatched(found),
         settings=markdown(settings_table(found)),

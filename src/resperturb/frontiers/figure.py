@@ -8,13 +8,12 @@ that lose much accuracy are named below the panels, so that they do not press th
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from textwrap import wrap
 
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, tpr_name
-from resperturb.frontiers.result import FrontierResult, Measured, SettingResult
+from resperturb.frontiers.result import FrontierResult, Measured, SettingResult, Stage
 
-WIDTH, HEIGHT = 960, 460
-TOP, BOTTOM, LEFT, GAP, RIGHT = 64, 64, 58, 190, 190
+WIDTH, HEIGHT = 960, 440
+TOP, BOTTOM, LEFT, GAP, RIGHT = 44, 64, 58, 190, 190
 LETTER = 12
 # The largest loss of accuracy that is drawn.
 DRAWN = 0.25
@@ -25,17 +24,21 @@ MARKS = ("circle", "diamond", "triangle", "cross")
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:var(--i,#222)}.axis{stroke:var(--i,#222);fill:none}"
-    ".grid{stroke:var(--i,#222);opacity:.12}.beaten{fill:#0063A5;opacity:.10}.title{font-weight:600}"
+    ".grid{stroke:var(--i,#222);opacity:.12}.beaten{fill:#0063A5;opacity:.10}"
     "@media (prefers-color-scheme:dark){svg{--i:#ddd}.d{filter:brightness(1.6)}}"
 )
+ENDPOINTS = {
+    PRIMARY: "typical records: AUC",
+    CANARY_TPR: "canaries: TPR at 1% FPR",
+    tpr_name(0.01): "records: TPR at 1% FPR",
+}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: the endpoint on the x axis, its name in words, and where it stands."""
+    """One panel: the endpoint on the x axis, where it stands, and the values at its edges."""
 
     endpoint: str
-    words: str
     left: float
     width: float
     x: tuple[float, float]
@@ -48,38 +51,32 @@ class Panel:
         return self.left + across * self.width, HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
 
-def figure(result: FrontierResult, limits: Mapping[str, float] | None = None, titled: bool = True) -> str:
+def figure(result: FrontierResult, limits: Mapping[str, float] | None = None) -> str:
     """Draw a frontier.
 
     Args:
         result: What was found.
         limits: Limits of a policy by endpoint, drawn as lines.
-        titled: Write the finding above the panels.
 
     Returns:
         An SVG element that stands alone.
     """
-    least = max(one.final.accuracy.value for one in result.settings) - DRAWN
-    drawn = [one for one in result.settings if one.final.accuracy.value >= least]
-    low = [one for one in result.settings if one not in drawn]
+    start, least = result.settings[0], max(one.final.accuracy.value for one in result.settings) - DRAWN
+    drawn = [one for one in result.settings if one is start or one.final.accuracy.value >= least]
     families = _families(result)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="'
         f'{escape(alt_text(result), quote=True)}"><style>{STYLE}</style>'
     ]
-    lines += [
-        f'<text class="title" x="{LEFT - 40}" y="{20 + 16 * row}" style="font-size:14px">{escape(text)}</text>'
-        for row, text in enumerate(wrap(result.title, 105)[:2] if titled else [])
-    ]
-    for number, panel in enumerate(panels := _panels(drawn)):
+    for number, panel in enumerate(_panels([one.final for one in drawn])):
         lines += [*_axes(panel, first=number == 0), *_dominated(panel, result)]
         if limits and panel.endpoint in limits:
             x, floor = panel.at(limits[panel.endpoint], panel.y[0])
             lines.append(f'<path class="axis" stroke-dasharray="2 4" d="M{x:.1f},{TOP}V{floor:.1f}"/>')
         lines += _curves(panel, drawn, families)
-    if low and panels:
-        values = ((one, one.final.leaks[panels[0].endpoint]) for one in low)
-        words = "; ".join(f"{one.name} {one.final.accuracy.value:.2f}, AUC {leak.value:.2f}" for one, leak in values)
+    if low := [one for one in result.settings if one not in drawn]:
+        finals = [(one.name, one.final.accuracy.value, one.final.leaks[PRIMARY].value) for one in low]
+        words = "; ".join(f"{name} {accuracy:.2f}, AUC {leak:.2f}" for name, accuracy, leak in finals)
         lines.append(f'<text x="{LEFT - 40}" y="{HEIGHT - 6}">Lower accuracy: {escape(words)}</text>')
     return "\n".join([*lines, "</svg>"])
 
@@ -92,36 +89,18 @@ def alt_text(result: FrontierResult) -> str:
     )
 
 
-def _panels(settings: Sequence[SettingResult]) -> list[Panel]:
-    finals = [one.final for one in settings]
-    candidates = [
-        (PRIMARY, "typical records: AUC"),
-        (CANARY_TPR, "canaries: TPR at 1% FPR"),
-        (tpr_name(0.01), "records: TPR at 1% FPR"),
-    ]
-    shown = [one for one in candidates if all(one[0] in stage.leaks for stage in finals)][:2]
+def _panels(finals: Sequence[Stage]) -> list[Panel]:
+    shown = [endpoint for endpoint in ENDPOINTS if all(endpoint in stage.leaks for stage in finals)][:2]
     width = (WIDTH - LEFT - RIGHT - GAP * (len(shown) - 1)) / len(shown)
-    accuracies = [end for stage in finals for end in (stage.accuracy.low, stage.accuracy.high)]
-    y = _padded(accuracies)
+    y = _padded([stage.accuracy for stage in finals])
     return [
-        Panel(
-            endpoint,
-            words,
-            LEFT + place * (width + GAP),
-            width,
-            _padded([end for stage in finals for end in _ends(stage.leaks[endpoint])]),
-            y,
-        )
-        for place, (endpoint, words) in enumerate(shown)
+        Panel(endpoint, LEFT + place * (width + GAP), width, _padded([stage.leaks[endpoint] for stage in finals]), y)
+        for place, endpoint in enumerate(shown)
     ]
 
 
-def _ends(measured: Measured) -> tuple[float, float]:
-    return measured.low, measured.high
-
-
-def _padded(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
+def _padded(values: Sequence[Measured]) -> tuple[float, float]:
+    low, high = min(one.low for one in values), max(one.high for one in values)
     pad = max(0.01, 0.06 * (high - low))
     return max(0.0, low - pad), min(1.0, high + pad)
 
@@ -153,7 +132,7 @@ def _axes(panel: Panel, first: bool) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{floor + 18}" text-anchor="middle">{tick:g}</text>'
     yield f'<path class="axis" d="M{left:.1f},{TOP}V{floor}H{right:.1f}"/>'
     middle = (left + right) / 2
-    yield f'<text x="{middle:.1f}" y="{HEIGHT - 26}" text-anchor="middle">{escape(panel.words)}</text>'
+    yield f'<text x="{middle:.1f}" y="{HEIGHT - 26}" text-anchor="middle">{ENDPOINTS[panel.endpoint]}</text>'
     if first:
         yield f'<text x="{left - 44:.1f}" y="{TOP - 8}">test accuracy (better: up and left)</text>'
 

@@ -36,7 +36,7 @@ def render(result: FrontierResult, **limits: float | None) -> str:
     lines = {endpoints[name]: limit for name, limit in given.items() if name in endpoints}
     return environment.get_template("frontier.html").render(
         result=result,
-        figure=Markup(figure(result, lines, titled=False)),
+        figure=Markup(figure(result, lines)),
         css=Markup((files("resperturb.report") / "templates" / "report.css").read_text()),
         choice=result.choice(**limits),
         compared=comparison_tables(result),
