@@ -164,6 +164,7 @@ def test_python_in_the_documentation_is_python(page: Path) -> None:
             "README.md",
             "docs/how-to/audit-your-training.md",
             "docs/how-to/audit-your-model.md",
+            "docs/how-to/compare.md",
             "docs/how-to/train.md",
             "docs/how-to/patients.md",
             "docs/how-to/several-devices.md",
