@@ -31,7 +31,7 @@ def simulated() -> FrontierResult:
         stages = ("epoch-0008", "epoch-0011", "epoch-0020")
         defence = DEFENCES[one.defence]
         leaks[CANARY_TPR.replace("canary", defence.canary)] = leaks[CANARY_TPR]
-        kept = one.name, one.defence, defence.ordinary, one.strength, defence.canary
+        kept = one.name, one.defence, defence.ordinary, defence.formal, one.strength, defence.canary
         known = {"targets": np.arange(64), "stages": stages, "accuracy": accuracy, "leaks": leaks, "epsilon": epsilon}
         curves.append(Curve(*kept, **known))  # type: ignore[arg-type]
     return FrontierResult(

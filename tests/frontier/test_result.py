@@ -25,7 +25,8 @@ def curve(name: str, ordinary: bool, accuracy: float, leak: float, epsilon: floa
     leaks = 0.5 + (leak - 0.5) * np.array([0.25, 0.6, 1.0])[:, None] + rng.normal(0, 0.004, (3, targets))
     found = {"AUC": leaks, CANARY_TPR: np.clip(3 * (leaks - 0.5), 0, 1)}
     known = {"targets": np.arange(targets), "stages": STAGES, "accuracy": accuracies, "leaks": found}
-    return Curve(name, name.split()[0], ordinary, epsilon=epsilon, **known)  # type: ignore[arg-type]
+    proven = {"epsilon": epsilon, "claimed": epsilon is not None}
+    return Curve(name, name.split()[0], ordinary, epsilon is not None, **known, **proven)  # type: ignore[arg-type]
 
 
 def frontier(noise_leak: float = 0.66, **values: object) -> FrontierResult:

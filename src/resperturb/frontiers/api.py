@@ -131,17 +131,19 @@ def _settings(train: Any, settings: Any, classes: int, ordinary: Sequence[str] |
         raise UsageError("settings must have a defence besides the one without arguments.")
     _check_takes(train, every)
 
+    plain = {name: name.lower().replace("_", "-").replace(" ", "-") for name, _ in every}
+    formal = {name for name in DEFENCES if DEFENCES[name].formal}
+    regular = {name for name in DEFENCES if DEFENCES[name].ordinary}
+
     def is_ordinary(name: str, arguments: Arguments) -> bool:
-        if not arguments:
-            return True
-        plain = name.lower().replace("_", "-").replace(" ", "-")
-        return name in ordinary if ordinary is not None else plain in DEFENCES and DEFENCES[plain].ordinary
+        return not arguments or (plain[name] in regular if ordinary is None else name in ordinary)
 
     order = sorted(every, key=lambda one: (bool(one[1]), not is_ordinary(*one)))
     for name, arguments in order:
         numbers = [value for value in arguments.values() if isinstance(value, int | float)]
         strength = float(numbers[0]) if len(numbers) == 1 else None
-        setting = Setting(_named(name, arguments), name, is_ordinary(name, arguments), strength)
+        kind = is_ordinary(name, arguments), plain[name] in formal
+        setting = Setting(_named(name, arguments), name, *kind, strength)
         yield StudiedSetting(setting, Function(partial(train, **arguments), classes, name=name))
 
 

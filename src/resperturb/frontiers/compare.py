@@ -1,7 +1,7 @@
 """Compare settings at equal accuracy, target by target on the same coins.
 
 Early stopping is free: every checkpoint of a training is a point. A setting is compared with the least leaking
-ordinary regulariser that is at least as accurate, by interpolation between checkpoints. Whatever proves nothing is
+ordinary regulariser that is at least as accurate, by interpolation between checkpoints. Whatever is not formal is
 also compared with each formal method, DP-SGD above all, at its accuracy. Comparators are chosen on one half of the
 targets and compared on the other, and the other way round, so that choosing costs nothing.
 """
@@ -79,7 +79,7 @@ def comparisons_of(curves: Sequence[Curve], confidence: float, margin: float) ->
         confidence: Joint confidence of the intervals of one endpoint and one kind of comparator.
         margin: The largest difference that does not matter.
     """
-    formal = dict.fromkeys(curve.defence for curve in curves if curve.epsilon is not None)
+    formal = dict.fromkeys(curve.defence for curve in curves if curve.formal)
     asked = [(PRIMARY, ""), (CANARY_TPR, ""), *((PRIMARY, defence) for defence in formal)]
     return tuple(one for endpoint, against in asked for one in compare(curves, endpoint, against, confidence, margin))
 
@@ -96,7 +96,7 @@ def compare(
     Args:
         curves: All settings, on the same coins.
         endpoint: The leak that is compared.
-        against: A defence that proves something; ordinary regularisation if empty.
+        against: A formal defence; ordinary regularisation if empty.
         confidence: Joint confidence of all intervals; each test of equivalence has its own error 1 - ``confidence``.
         margin: The largest difference that does not matter.
 
@@ -105,7 +105,7 @@ def compare(
         comparator; none where there are fewer than eight targets.
     """
     others = [curve for curve in curves if (curve.defence == against if against else curve.ordinary)]
-    asked = [curve for curve in curves if (curve.epsilon is None if against else not curve.ordinary)]
+    asked = [curve for curve in curves if not (curve.formal if against else curve.ordinary)]
     prepared = [(curve, *found) for curve in asked if (found := _against(curve, others, endpoint)) is not None]
     joint = 1 - (1 - confidence) / max(1, len(prepared))
     return tuple(
@@ -179,7 +179,7 @@ def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tupl
     """
     means, leaks = curve.accuracy.mean(axis=1), curve.leaks[endpoint]
     said = curve.epsilon is None or "epsilon" in curve.name
-    setting = curve.name if said else f"{curve.name} (proven epsilon {curve.epsilon:.3g})"
+    setting = curve.name if said else f"{curve.name} (epsilon {curve.epsilon:.3g})"
     wanted = float(accuracy.mean())
     for stage, mean in enumerate(means):
         if mean >= wanted:

@@ -38,6 +38,7 @@ class Setting:
         name: Name in figures and sentences, such as ``dropout 0.2``.
         defence: Name of its defence; settings of one defence share it.
         ordinary: Whether it is ordinary regularisation, which other defences are compared with.
+        formal: Whether it is a method with a guarantee, which heuristics are compared with.
         strength: What was set, as a number; None where there is nothing to set.
         canary: The kind of canary that exposes it most; empty for all kinds together.
     """
@@ -45,6 +46,7 @@ class Setting:
     name: str
     defence: str
     ordinary: bool = False
+    formal: bool = False
     strength: float | None = None
     canary: str = ""
 
@@ -59,7 +61,8 @@ class Curve(Setting):
         stages: Names of the checkpoints, the final model last.
         accuracy: Accuracy on records that the target was not trained on, ``[stages, K]``.
         leaks: Of each endpoint, ``[stages, K]``.
-        epsilon: The proven epsilon of the final model; None if nothing is proven.
+        epsilon: What the accounting gives for the final model; None if it gives nothing.
+        claimed: Whether that is proven. Above 20 or so it rests on tails that no computed noise has.
     """
 
     targets: Ints
@@ -67,6 +70,7 @@ class Curve(Setting):
     accuracy: Floats
     leaks: Mapping[str, Floats]
     epsilon: float | None = None
+    claimed: bool = False
 
     def __post_init__(self) -> None:
         shape = (len(self.stages), len(self.targets))

@@ -28,6 +28,7 @@ class Defence:
         strengths: From weak to strong; ``(None,)`` where there is nothing to set.
         change: Of a strength, the fields of ``TrainConfig`` that it changes. It gets the recipe without a defence.
         ordinary: Whether it is ordinary regularisation, which other defences must beat to be worth having.
+        formal: Whether it gives a guarantee, at whatever epsilon; others are compared with it at their accuracy.
         canary: The kind of canary that exposes it most.
         serve: What it does to the answers at prediction time; None if nothing.
     """
@@ -36,6 +37,7 @@ class Defence:
     strengths: tuple[Level, ...]
     change: Callable[[Level, Mapping[str, Any]], Mapping[str, Any]]
     ordinary: bool = False
+    formal: bool = False
     canary: Canary = "mislabelled"
     serve: Serve | None = None
 

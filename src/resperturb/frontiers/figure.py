@@ -112,7 +112,7 @@ def _families(result: FrontierResult) -> dict[str, tuple[str, str, str]]:
     for setting in result.settings:
         name = setting.defence
         if name not in found:
-            kinds = (setting.ordinary, name.startswith(NOISE), name.startswith(LOSSES), setting.epsilon is not None)
+            kinds = (setting.ordinary, name.startswith(NOISE), name.startswith(LOSSES), setting.formal)
             family = next((place for place, holds in enumerate(kinds) if holds), len(kinds))
             number, counts[family] = counts[family], counts[family] + 1
             found[name] = (HUES[family], MARKS[number % len(MARKS)], DASHES[number % len(DASHES)])

@@ -10,19 +10,20 @@ from resperturb.auditing.fit import Models
 from resperturb.bounds.arrays import Floats
 from resperturb.bounds.audit_result import RECORD
 from resperturb.frontiers.curve import LABELS_AUC, PRIMARY, WEIGHTS_AUC, Curve, Setting, leaks_of
+from resperturb.privacy import Guarantee
 
 # Fixed for every study, on the model as it is served, by its mean logit over the most draws.
 ATTACK = "rmia-online"
 
 
-def curve_of(setting: Setting, models: Models, design: Design, epsilon: float) -> tuple[Curve, Floats]:
+def curve_of(setting: Setting, models: Models, design: Design, guarantee: Guarantee) -> tuple[Curve, Floats]:
     """Measure accuracy and leaks of a setting at every checkpoint.
 
     Args:
         setting: The setting.
         models: Its models and their answers.
         design: A leave-one-out design without models that did not learn.
-        epsilon: What is proven of the final model; infinite if nothing is.
+        guarantee: What is proven of the final model.
 
     Returns:
         The curve, and the score of every candidate under every final model, ``[K, n]``.
@@ -30,6 +31,7 @@ def curve_of(setting: Setting, models: Models, design: Design, epsilon: float) -
     stages = models.stages() or [""]
     found = [_measured(models, design, stage, setting.canary) for stage in stages]
     accuracy, leaks, scores = zip(*found, strict=True)
+    claimed = bool(np.isfinite(guarantee.claimed_epsilon))
     common = [name for name in leaks[-1] if all(name in one for one in leaks)]
     curve = Curve(
         **vars(setting),
@@ -37,7 +39,8 @@ def curve_of(setting: Setting, models: Models, design: Design, epsilon: float) -
         stages=tuple(stage or "final" for stage in stages),
         accuracy=np.array(accuracy),
         leaks={name: np.array([one[name] for one in leaks]) for name in common},
-        epsilon=epsilon if np.isfinite(epsilon) else None,
+        epsilon=guarantee.epsilon if np.isfinite(guarantee.epsilon) and (setting.formal or claimed) else None,
+        claimed=claimed,
     )
     return curve, scores[-1]
 

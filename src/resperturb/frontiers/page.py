@@ -53,9 +53,8 @@ def settings_table(result: FrontierResult) -> Table:
     def cells(setting: SettingResult) -> list[str]:
         leaks = setting.final.leaks
         values = [leaks[name].words() if name in leaks else "" for name in shown]
-        epsilon = "none" if setting.epsilon is None else f"{setting.epsilon:.3g}"
         exposed = "too few models" if setting.exposed is None else str(setting.exposed)
-        return [setting.name, setting.final.accuracy.words(), *values, epsilon, exposed]
+        return [setting.name, setting.final.accuracy.words(), *values, setting.guarantee, exposed]
 
     columns = ["setting", "test accuracy", *shown, "epsilon", "exposed records"]
     return columns, [cells(setting) for setting in result.settings]

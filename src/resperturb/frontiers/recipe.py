@@ -250,7 +250,7 @@ def recipe_study(
         trainee = RecipeTrainee(
             config, stages[-noisy_checkpoints:] if config.is_noisy else stages, one.name, defence.serve
         )
-        setting = Setting(one.name, one.defence, defence.ordinary, one.strength, defence.canary)
+        setting = Setting(one.name, one.defence, defence.ordinary, defence.formal, one.strength, defence.canary)
         settings.append(StudiedSetting(setting, trainee))
     return Study(
         subject=f"{plain.network.public} on {plain.data.spec}, {plain.epochs} epochs",

@@ -46,13 +46,14 @@ class Stage:
 class SettingResult(Setting):
     """One setting: a curve through the checkpoints of its training; the last stage is the model.
 
-    ``epsilon`` is what is proven of one training, None if nothing is. ``exposed`` is the number of records named at a
-    false discovery rate of 5%, None where there are too few models to name any.
+    ``epsilon`` is what the accounting gives for one training, and ``claimed`` whether that is proven. ``exposed`` is
+    the number of records named at a false discovery rate of 5%, None where there are too few models to name any.
     """
 
     models: int
     stages: tuple[Stage, ...]
     epsilon: float | None = None
+    claimed: bool = False
     exposed: int | None = None
 
     @classmethod
@@ -70,12 +71,19 @@ class SettingResult(Setting):
         )
         named = exposed.count if exposed is not None and exposed.resolved else None
         known = {field.name: getattr(curve, field.name) for field in fields(Setting)}
-        return cls(**known, models=len(curve.targets), stages=stages, epsilon=curve.epsilon, exposed=named)
+        known |= {"epsilon": curve.epsilon, "claimed": curve.claimed}
+        return cls(**known, models=len(curve.targets), stages=stages, exposed=named)
 
     @property
     def final(self) -> Stage:
         """The model as it is trained to its end."""
         return self.stages[-1]
+
+    @property
+    def guarantee(self) -> str:
+        """Epsilon in words."""
+        number = "none" if self.epsilon is None else f"{self.epsilon:.3g}"
+        return number if self.claimed or self.epsilon is None else f"{number}, not claimed"
 
     @property
     def words(self) -> str:
@@ -237,7 +245,7 @@ class FrontierResult:
         )
         proven = (
             "nothing is proven of it"
-            if setting.epsilon is None
+            if not setting.claimed
             else f"epsilon {setting.epsilon:.3g} is proven of one training to its end; the choice by this audit "
             "looked at the records too, which epsilon does not cover"
         )

@@ -235,8 +235,8 @@ class Study:
                     left_out.append(f"{setting.name}: {error}")
                     continue
                 left_out += [f"of {setting.name} {text}" for text in words]
-                epsilon = setting.trainee.guarantee(1e-5, self._rows).claimed_epsilon
-                curve, scores = curve_of(setting.setting, models, left, epsilon)
+                guarantee = setting.trainee.guarantee(1e-5, self._rows)
+                curve, scores = curve_of(setting.setting, models, left, guarantee)
                 if not curves:
                     self._check_learned(curve)
                 curves.append(curve)

@@ -29,4 +29,4 @@ def dp_head(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**FIELDS, **methods["dp-head"].defaults, "method": {"name": "dp-head", "target_epsilon": level}}
 
 
-register_defence("dp-head", Defence("DP head, epsilon", (1.0, 3.0, 8.0), dp_head, canary="blank"))
+register_defence("dp-head", Defence("DP head, epsilon", (1.0, 3.0, 8.0), dp_head, formal=True, canary="blank"))

@@ -33,4 +33,4 @@ def dpsgd(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-register_defence("dpsgd", Defence("DP-SGD, noise", (0.00625, 0.2, 1.0), dpsgd, canary="blank"))
+register_defence("dpsgd", Defence("DP-SGD, noise", (0.00625, 0.2, 1.0), dpsgd, formal=True, canary="blank"))
