@@ -22,7 +22,7 @@ class Hamp(Loss):
     at prediction time, which ``resperturb frontier`` applies to the served answers.
 
     >>> Hamp().label_probability(10)
-    0.37
+    0.26
     """
 
     gamma: Annotated[float, Field(gt=0, lt=1)] = 0.95
