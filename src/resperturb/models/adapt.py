@@ -17,7 +17,14 @@ GROUPS = 32
 
 
 def library(module: str, name: object) -> Any:
-    """Import a library of networks, with any build of torchvision, or say how to get it for what needs it.
+    """Import a library of networks, with any build of torchvision, or say how to get it.
+
+    Args:
+        module: The module to import, such as ``timm``.
+        name: What needs it, for the message.
+
+    Returns:
+        The module.
 
     Raises:
         UsageError: The library is not installed.

@@ -73,7 +73,13 @@ def without_place(name: str) -> str:
 
 
 def parse_name(name: object) -> NetworkName:
-    """Take a network's name apart. Whether there is such a network is for its source to say.
+    """Take a network's name apart.
+
+    Args:
+        name: Such as ``resnet8``, ``en5-resnet8``, ``timm:resnet26d`` or ``my_package.nets:make``.
+
+    Returns:
+        Its parts. Whether such a network exists is for its source to say.
 
     Raises:
         UsageError: If it is no name, or an ensemble of none.

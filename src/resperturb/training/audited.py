@@ -44,6 +44,7 @@ MOST_POPULATION = 200
 # The image, its mirror image, and both shifted once in each direction along an axis.
 AUGMENTED = 10
 SEEDS = 2**31
+NO_ROWS = np.zeros(0, dtype=np.int64)
 
 ALL_IMAGES = "The run was trained on all of its images, so none is known to be left out. " + RECIPE
 
@@ -52,8 +53,8 @@ ALL_IMAGES = "The run was trained on all of its images, so none is known to be l
 def table_of(data: DataConfig) -> ImageSet:
     """Return the rows that audits of these data are about, without copying an image."""
     inputs = load_inputs(data)
-    canaries = inputs.canaries
-    parts = [inputs.train, *([] if canaries is None else [canaries.images]), inputs.test]
+    made = [] if inputs.canaries is None else [inputs.canaries.images]
+    parts = [inputs.train, *made, inputs.test]
     images = reduce(Rows.concatenated, (as_rows(part.images) for part in parts))
     return ImageSet(images, torch.cat([part.labels for part in parts]), inputs.train.classes, None, inputs.train.name)
 
@@ -179,13 +180,7 @@ def audit_run(
         shadows: The number of shadow models of one target: even, at least 4; 0 for none. 16 unless ``models`` is
             given.
         models: K, for the leave-one-out design: each of K models of the recipe is a target once.
-        draws: The numbers of draws that answers of noisy models are combined over.
-        delta: Delta of the bound on epsilon.
-        confidence: Confidence of each interval, and joint confidence of all bounds on epsilon.
-        jobs: Trainings at a time; as many as the engine has room for if None.
-        engine: Where to train.
-        attacks: Names of further attacks that are fixed beforehand, and bound epsilon too.
-        quiet: Say nothing on stderr.
+        draws, delta, confidence, jobs, engine, attacks, quiet: As of :func:`resperturb.audit`.
 
     Returns:
         What was found.
@@ -207,11 +202,8 @@ def audit_run(
     recipe = models is not None or (part == "all" and run.config.data.canaries is None)
     if recipe:
         candidates = recipe_candidates(run.config.data)
-        design = (
-            one_target(candidates.units, count, seed)
-            if models is None
-            else leave_one_out(candidates.units, models, seed)
-        )
+        units = candidates.units
+        design = one_target(units, count, seed) if models is None else leave_one_out(units, models, seed)
     else:
         candidates, members, chance = target_candidates(run.config.data)
         design, subject = one_target(candidates.units, count, seed, members, chance), "this model"
@@ -243,18 +235,15 @@ def target_candidates(data: DataConfig) -> tuple[Candidates, Bools, Chance]:
     >>> len(found), int(members.sum()), chance
     (40, 20, 'cut')
     """
-    inputs, part = load_inputs(data), data.part
-    coins = inputs.canary_coins
-    if part == "all":
-        first = len(inputs.train) + len(coins)
-        population = first + np.arange(min(MOST_POPULATION, len(inputs.test)))
-        images, always, chance = np.zeros(0, dtype=np.int64), inputs.member_indices, "coins"
+    inputs = load_inputs(data)
+    if data.part == "all":
+        images, always = NO_ROWS, inputs.member_indices
+        population = len(inputs.train) + len(inputs.canary_coins) + np.arange(min(MOST_POPULATION, len(inputs.test)))
     else:
-        population = _held(inputs, inputs.spare, data)
-        images, always = inputs.candidates, np.zeros(0, dtype=np.int64)
-        chance = "cut" if part == "target_train" else "coins"
-    members = np.concatenate([np.isin(images, inputs.member_indices), coins])
-    return _candidates(data, images, population, always), members, chance  # type: ignore[return-value]
+        images, always, population = inputs.candidates, NO_ROWS, _population(inputs, inputs.spare)
+    members = np.concatenate([np.isin(images, inputs.member_indices), inputs.canary_coins])
+    chance: Chance = "cut" if data.part == "target_train" else "coins"
+    return _candidates(inputs, images, population, always), members, chance
 
 
 def recipe_candidates(data: DataConfig) -> Candidates:
@@ -265,35 +254,27 @@ def recipe_candidates(data: DataConfig) -> Candidates:
     (72, 8)
     """
     inputs = load_inputs(data)
-    canaries = inputs.canaries
-    left_out = np.zeros(0, dtype=np.int64) if canaries is None else canaries.left_out
-    aside = np.concatenate([inputs.held_back, inputs.validation, left_out])
+    aside = np.concatenate([inputs.held_back, inputs.validation, inputs.left_out])
     images = np.setdiff1d(np.arange(len(inputs.train)), aside)
-    return _candidates(data, images, _held(inputs, inputs.held_back, data), np.zeros(0, dtype=np.int64))
+    return _candidates(inputs, images, _population(inputs, inputs.held_back), NO_ROWS)
 
 
-def _held(inputs: Inputs, spare: Ints, data: DataConfig) -> Ints:
+def _population(inputs: Inputs, spare: Ints) -> Ints:
     """Choose the population among images that no model is trained on, nor any canary was made of."""
-    canaries = inputs.canaries
-    free = spare if canaries is None else np.setdiff1d(spare, canaries.left_out)
-    return np.random.default_rng(data.split_seed).permutation(free)[:MOST_POPULATION]
+    free = np.setdiff1d(spare, inputs.left_out)
+    return np.random.default_rng(inputs.data.split_seed).permutation(free)[:MOST_POPULATION]
 
 
-def _candidates(data: DataConfig, images: Ints, population: Ints, always: Ints) -> Candidates:
-    inputs = load_inputs(data)
-    canaries = inputs.canaries
-    made = np.zeros(0, dtype=str) if canaries is None else canaries.kinds
+def _candidates(inputs: Inputs, images: Ints, population: Ints, always: Ints) -> Candidates:
+    made = np.zeros(0, dtype=str) if inputs.canaries is None else inputs.canaries.kinds
     kinds = np.concatenate([np.full(len(images), RECORD, dtype="<U32"), made])
-    groups = inputs.train.groups
-    grouped = groups is not None and len(images) > 0
-    by = (
-        np.concatenate([groups[images], made]) if groups is not None and grouped else None
-    )  # canaries are units anyway
+    by, unit = None, RECORD
+    if inputs.train.groups is not None and len(images):
+        by = np.concatenate([inputs.train.groups[images], made])  # canaries are units anyway
+        unit = inputs.data.group_column or "group"
     units, names = check_columns(by, kinds, len(kinds))
-    first = np.concatenate([images, len(inputs.train) + np.arange(len(made))])
-    rows = np.concatenate([first, population]).astype(np.int64)
-    unit = (data.group_column or "group") if grouped else RECORD
-    return Candidates(rows, table_of(data).labels.numpy()[rows], names, units, unit, always)
+    rows = np.concatenate([images, len(inputs.train) + np.arange(len(made)), population]).astype(np.int64)
+    return Candidates(rows, table_of(inputs.data).labels.numpy()[rows], names, units, unit, always)
 
 
 def _announce(run: Run, candidates: Candidates, design: Design) -> None:

@@ -476,7 +476,13 @@ def _named(config: BaseModel) -> dict[str, Any]:
 
 
 def make_config(**values: Any) -> TrainConfig:
-    """Build a :class:`TrainConfig` of plain data or objects, or say in one sentence which value is wrong.
+    """Build a :class:`TrainConfig`, or say in one sentence which value is wrong.
+
+    Args:
+        values: Those of :class:`TrainConfig`, as plain data or as objects.
+
+    Returns:
+        The configuration.
 
     Raises:
         UsageError: A value is wrong.

@@ -111,6 +111,11 @@ class Inputs:
         return None if wanted is None else make_canaries(self.train, self.spare, wanted.counts, wanted.seed)
 
     @property
+    def left_out(self) -> Indices:
+        """The images that stand aside for the canaries that were made from them."""
+        return np.zeros(0, dtype=np.int64) if self.canaries is None else self.canaries.left_out
+
+    @property
     def canary_coins(self) -> Bools:
         """Whether each of the canaries is put in."""
         count = 0 if self.canaries is None else len(self.canaries)
@@ -126,7 +131,7 @@ class Inputs:
             numbers = self._row_numbers()
             return numbers[numbers < len(self.train)]
         if part == "all":
-            return self.spare if self.canaries is None else np.setdiff1d(self.spare, self.canaries.left_out)
+            return np.setdiff1d(self.spare, self.left_out)
         if part in ("audit", "half"):
             return self.candidates[self._coins(self.candidates)]
         quarter: Indices = getattr(self.quarters, part)
@@ -176,6 +181,12 @@ def load_inputs(data: DataConfig) -> Inputs:
 
     Where they are kept is no part of the configuration, for no result depends on that: the environment variable
     RESPERTURB_DATA_IN says it.
+
+    Args:
+        data: Which images, and how to read them.
+
+    Returns:
+        The training and test images, and which of them are members.
 
     Raises:
         UsageError: They cannot be read, or are not those of the fingerprint that ``data`` carries.

@@ -82,7 +82,13 @@ register_method = methods.register
 
 
 def method_of(value: object) -> Method:
-    """Make a method of a name, or of a name with parameters.
+    """Make a method of what a configuration says.
+
+    Args:
+        value: A name, or a name with parameters; a method is returned as it is.
+
+    Returns:
+        The method.
 
     Raises:
         UsageError: There is no such method.

@@ -39,7 +39,11 @@ def check_network(config: TrainConfig) -> None:
 def network_fingerprint(config: TrainConfig) -> str:
     """Sixteen hexadecimal digits that change with the code of a user's own network and with a file of weights.
 
-    They are empty if the configuration names the network completely.
+    Args:
+        config: The training, whose network is looked at.
+
+    Returns:
+        The digits; empty if the configuration names the network completely.
     """
     parts = [source_of(config.network).fingerprint(config.network, config.model_args)]
     if (path := _weights_file(config)) is not None:
@@ -52,7 +56,15 @@ def _weights_file(config: TrainConfig) -> Path | None:
 
 
 def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
-    """Build the network of a configuration for some images, with its noise, from torch's global generator."""
+    """Build the network of a configuration, with its noise, from torch's global generator.
+
+    Args:
+        config: What is trained.
+        images: On what: their channels, size and classes.
+
+    Returns:
+        The network.
+    """
     return build_noisy(config, images)[0]
 
 

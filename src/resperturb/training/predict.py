@@ -17,7 +17,15 @@ Constants = float | tuple[float, ...]
 
 
 def normalize(images: Tensor, mean: Constants, std: Constants) -> Tensor:
-    """Turn uint8 images ``[N, C, H, W]`` into floats, by mean and standard deviation of pixels between 0 and 1.
+    """Turn a batch of uint8 images into the floats that a model is given.
+
+    Args:
+        images: uint8, ``[N, C, H, W]``.
+        mean: Mean, of pixels between 0 and 1, for all channels or per channel.
+        std: Standard deviation, likewise.
+
+    Returns:
+        The images in single precision.
 
     >>> normalize(torch.tensor([0, 255], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([-2.,  2.])
@@ -106,6 +114,13 @@ def require_noise(model: nn.Module, images: Images, mean: Constants, std: Consta
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
     """Give the share of rows whose largest logit is at the label.
+
+    Args:
+        logits: One row per image.
+        labels: The class of each image.
+
+    Returns:
+        The accuracy.
 
     >>> accuracy(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([1, 1]))
     0.5

@@ -271,7 +271,13 @@ def guarantee_of(
 
 
 def open_run(path: Path | str) -> Run:
-    """Open the run in a directory, finished or not.
+    """Open the run in a directory.
+
+    Args:
+        path: The directory.
+
+    Returns:
+        The run, finished or not.
 
     Raises:
         UsageError: There is no run.
