@@ -75,7 +75,7 @@ def register(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True)
-class TrainSetting:
+class Flag:
     """An option that sets one value of the configuration: ``--limit`` sets ``data.limit``; left out, it sets none."""
 
     key: str
@@ -118,38 +118,38 @@ def _alternatives(kind: Any) -> list[Any]:
 
 
 @cache
-def all_settings() -> tuple[TrainSetting, ...]:
+def all_settings() -> tuple[Flag, ...]:
     """Find the settings: described fields of the configuration, and the parameters of strategies and methods."""
     return tuple(_settings())
 
 
-def _settings() -> Iterator[TrainSetting]:
+def _settings() -> Iterator[Flag]:
     from resperturb.perturbation.strategy import STRATEGIES
     from resperturb.training.config import NORMALIZATIONS, DataConfig, TrainConfig
     from resperturb.training.method import methods
 
     for name, field in DataConfig.model_fields.items():
         if field.description:
-            yield TrainSetting(f"data.{name}", field.annotation, DATA, field.description)
+            yield Flag(f"data.{name}", field.annotation, DATA, field.description)
     names = Literal[tuple(NORMALIZATIONS)]  # type: ignore[valid-type]
-    yield TrainSetting("normalization", names, DATA, "Constants that pixels are normalised by.")
-    yield TrainSetting(
+    yield Flag("normalization", names, DATA, "Constants that pixels are normalised by.")
+    yield Flag(
         "features", str, NETWORK, "Frozen features: scattering, efficientnet-lite0, timm:NAME, file:PATH."
     )
     for name, field in TrainConfig.model_fields.items():
         if field.description:
             panel = NETWORK if name in OF_THE_NETWORK else NOISE if name == "seeded_noise" else TRAINING
-            yield TrainSetting(name, field.annotation, panel, field.description)
+            yield Flag(name, field.annotation, panel, field.description)
     known = ", ".join(STRATEGIES)
-    yield TrainSetting("perturbation.name", str, NOISE, f"none, {known}; additive with --gamma.")
+    yield Flag("perturbation.name", str, NOISE, f"none, {known}; additive with --gamma.")
     parameters = {name: of for of in reversed(STRATEGIES.names()) for name in _parameters(STRATEGIES[of])}
     for name, of in parameters.items():
         kind = get_type_hints(STRATEGIES[of])[name]
-        yield TrainSetting(f"perturbation.{name}", kind, NOISE, _documented(STRATEGIES[of], name))
-    yield TrainSetting("method.name", str, METHOD, f"How to train: {', '.join(methods)}; sgd unless given.")
+        yield Flag(f"perturbation.{name}", kind, NOISE, _documented(STRATEGIES[of], name))
+    yield Flag("method.name", str, METHOD, f"How to train: {', '.join(methods)}; sgd unless given.")
     for name, field in {name: field for of in methods for name, field in methods[of].model_fields.items()}.items():
         if field.description:
-            yield TrainSetting(f"method.{name}", field.annotation, METHOD, field.description)
+            yield Flag(f"method.{name}", field.annotation, METHOD, field.description)
 
 
 def _parameters(strategy: type) -> list[str]:
