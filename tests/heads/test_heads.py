@@ -139,6 +139,8 @@ def test_what_a_guarantee_says() -> None:
     assert proven.max_auc == pytest.approx(0.575, abs=5e-4)
     assert "0.575" in str(proven)
     assert proven.to_dict()["max_auc"] == proven.max_auc
+    read = replace(proven, ledger=None)  # a file keeps no ledger
+    assert proven.max_auc <= read.max_auc < proven.max_auc + 1e-3
     assert proven.as_swap().epsilon == pytest.approx(
         rp.privacy.dp_head.head_guarantee(mu=2 * proven.details["mu"], delta=1e-5, head="", records=1).epsilon
     )

@@ -16,6 +16,7 @@ from resperturb.privacy.accounting import (
     exact_delta,
     largest_auc,
 )
+from resperturb.privacy.gaussian import mu_for_budget
 
 Status = Literal["assumed", "enforced", "measured", "not met"]
 Level = Literal["meaningful", "weak", "vacuous"]
@@ -93,7 +94,10 @@ class Guarantee:
         """
         if not math.isfinite(self.claimed_epsilon):
             return 1.0
-        return largest_auc(self.ledger, self.epsilon, self.delta)
+        ledger = self.ledger
+        if ledger is None and "mu" in self.details:  # read from a file: Gaussian, so epsilon and delta determine mu
+            ledger = Ledger(self.neighbours, mu=mu_for_budget(self.epsilon, self.delta))
+        return largest_auc(ledger, self.epsilon, self.delta)
 
     @property
     def level(self) -> Level:

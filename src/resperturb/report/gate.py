@@ -414,6 +414,8 @@ def _proven(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> 
     if limit is None:
         return
     epsilon, words = guarantee.claimed_epsilon, guarantee.words.rstrip(".")
+    if epsilon == math.inf and not guarantee.not_met:
+        words = f"{guarantee.setting[0].lower()}{guarantee.setting[1:]}".rstrip(".")
     outcome: Outcome = "failed"
     if audit is not None and audit.verdict == "refuted":
         verdict = "refuted, for an attack showed more than was proven possible"
