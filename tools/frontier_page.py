@@ -30,7 +30,8 @@ TEXT = """# Defences at equal accuracy
 
 *One line per defence runs through its strengths, from no defence. The black line runs through the checkpoints of
 training without a defence, which is early stopping. Crosses are 95% intervals over {found.models} models per setting.
-The shaded region is dominated by ordinary regularisation. Canaries are of the kind that exposes each defence most.*
+The shaded region is dominated by ordinary regularisation. Canaries are of the kind that exposes each defence most, or
+of all kinds where these are too few for the rate.*
 
 ## At equal accuracy
 Each setting is compared with the least leaking comparator of at least its test accuracy, model by model on the same

@@ -86,7 +86,8 @@ class Curve(Setting):
 
     def own(self, endpoint: str) -> str:
         """Name an endpoint on canaries by the kind of canary of this setting, so that others can be asked for it."""
-        return endpoint.replace("canary", self.canary, 1) if self.canary else endpoint
+        name = endpoint.replace("canary", self.canary, 1) if self.canary else endpoint
+        return name if name in self.leaks else endpoint
 
 
 def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: str = "") -> dict[str, Floats]:
@@ -97,7 +98,8 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
         members: Membership, ``[K, n]``; targets 2j and 2j + 1 are partners.
         kinds: ``record``, or the kind of canary, of every candidate.
         units: The unit of every candidate; scores of records are averaged over units.
-        canary: The kind of canary that ``canary`` endpoints are about; all kinds if empty.
+        canary: The kind of canary that ``canary`` endpoints are about; all kinds if it is empty, or if there are too
+            few of it for a TPR at 1% FPR.
 
     Returns:
         One value per target of each endpoint: the AUC on records, their TPR where there are enough non-members, and
@@ -122,7 +124,8 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
     for kind in kept:
         found.update(_on_canaries(kind, scores[:, kinds == kind], members[:, kinds == kind]))
     if kept:
-        asked = kinds == canary if canary in kept else ~is_record
+        enough = can_be_seen(RATES[0], int((~members[:, kinds == canary]).sum()))
+        asked = kinds == canary if canary in kept and enough else ~is_record
         found.update(_on_canaries("canary", scores[:, asked], members[:, asked]))
     return found
 
