@@ -35,7 +35,7 @@ class Scoring:
             attack.published.score(self._evidence, attack.view)
 
 
-def random_answers(rng: np.random.Generator, records: int, query: Query) -> Signals:
+def random_answers(rng: np.random.Generator, records: int, query: Query, labels: np.ndarray | None = None) -> Signals:
     """Make up what a model answers about so many records."""
     shape = records, query.draws
 
@@ -44,7 +44,7 @@ def random_answers(rng: np.random.Generator, records: int, query: Query) -> Sign
 
     return Signals(
         query.averages,
-        labels=rng.integers(0, 10, records),
+        labels=rng.integers(0, 10, records) if labels is None else labels,
         confidence=rng.standard_normal(shape, dtype=np.float32),
         correct=rng.random(shape) < 0.8,
         mean_confidence=averaged(),

@@ -95,6 +95,40 @@ def test_an_estimator_is_audited_with_a_table_or_a_sparse_matrix(tmp_path: Path)
         rp.audit_model(model, out=None, **settings)
 
 
+def test_a_model_that_exists_is_queried_each_time_and_its_shadow_models_are_kept(tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    def recipe(indices: np.ndarray, seed: int) -> object:
+        trained.append(seed)
+        return training(LABELS, 2.0)(indices, seed)
+
+    found = [
+        rp.audit_model(
+            training(LABELS, leak)(MEMBERS, 0), members=MEMBERS, nonmembers=OTHERS, labels=LABELS, recipe=recipe,
+            shadows=4, jobs=1, quiet=True, out=tmp_path / "audit",
+        )
+        for leak in (0.0, 3.0)
+    ]  # fmt: skip
+    assert len(trained) == 4
+    assert [one.leaks for one in found] == [False, True]
+
+
+def test_a_recipe_of_another_kind_than_the_model_is_refused_by_its_first_model(tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    def noisy(indices: np.ndarray, seed: int) -> object:
+        trained.append(seed)
+        inner, rng = training(LABELS, 1.0)(indices, seed), np.random.default_rng(seed)
+        return lambda rows: 0.8 * inner(rows) + 0.2 * rng.dirichlet([1, 1], len(rows))
+
+    with pytest.raises(UsageError, match=r"model 1 was queried by served x 16, and model 0 by served x 1; every"):
+        rp.audit_model(
+            training(LABELS, 1.0)(MEMBERS, 0), members=MEMBERS, nonmembers=OTHERS, labels=LABELS, recipe=noisy,
+            shadows=4, jobs=1, quiet=True, out=tmp_path / "audit",
+        )  # fmt: skip
+    assert len(trained) == 1
+
+
 def test_wrong_sets_are_refused() -> None:
     model = training(LABELS, 0.0)(MEMBERS, 0)
     for wrong, sentence in (

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from resperturb.attacks import Evidence, View, register_attack
+from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing import audit, audit_predictions, read_audit
-from resperturb.bounds.arrays import Ints
+from resperturb.bounds.arrays import Bools, Floats, Ints
 from resperturb.errors import ResperturbError, UsageError
 from tests.auditing.examples import answers, training
 
@@ -91,6 +93,45 @@ def test_null_audits_claim_a_leak_no_more_often_than_stated(units: str) -> None:
         claims += found.epsilon_lower.epsilon > 0
     assert binomtest(alarms, trials, 0.025, alternative="greater").pvalue > 1e-3
     assert binomtest(claims, trials, 0.05, alternative="greater").pvalue > 1e-3
+
+
+def test_an_attack_may_read_the_answers_of_single_shadow_models(tmp_path: Path) -> None:
+    seen: list[Bools] = []
+
+    @register_attack("mean difference", "a test", needs=["each"])
+    def mean_difference(evidence: Evidence, view: View) -> Floats:
+        assert evidence.each is not None
+        values, inside = evidence.each(view)
+        seen.append(inside)
+        assert values.shape == (*inside.shape, 1)
+        sides = (np.where(side, values[..., 0], np.nan)[:, : evidence.count] for side in (inside, ~inside))
+        return evidence.target(view)[:, 0] - sum(np.nanmean(side, axis=0) for side in sides) / 2
+
+    rng = np.random.default_rng(0)
+    coins = rng.random((4, ROWS)) < 0.5
+    members = np.stack([coins, ~coins], axis=1).reshape(8, ROWS)
+    members[:, :10] = False
+    p = answers(members, LABELS, 2.0, rng)
+    try:
+        found = audit_predictions(p[0], members[0], LABELS, p[1:], members[1:])
+        # The model on the opposite coins is no evidence; the population comes last.
+        assert (seen[0] == np.roll(members[2:], -10, axis=1)).all()
+        several = audit(
+            training(LABELS, 2.0),
+            labels=LABELS,
+            models=6,
+            attacks=["mean difference"],
+            jobs=1,
+            out=tmp_path,
+            quiet=True,
+        )
+    finally:
+        ATTACKS._found.pop("mean difference")
+    assert len(seen[-1]) == 4
+    for one in (found, several):
+        [own] = [attack for attack in one.attacks if attack.name == "mean difference"]
+        assert own.auc > 0.7
+    assert "each at confidence 0.9958" in several.epsilon_lower.correction  # it shares the error with four others
 
 
 def test_an_audit_of_predictions_loads_few_modules_and_no_torch() -> None:

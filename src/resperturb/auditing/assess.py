@@ -12,7 +12,7 @@ from resperturb.attacks.catalogue import PlannedAttack, attacks_on, error_shares
 from resperturb.attacks.evidence import Evidence, ShadowStatistics
 from resperturb.attacks.lira import separation
 from resperturb.attacks.registry import ATTACKS, AttackFailedError
-from resperturb.attacks.signals import Query, View
+from resperturb.attacks.signals import View
 from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Chance, Design
 from resperturb.auditing.existing import shift_by_models, shift_words
@@ -94,12 +94,12 @@ def assess(
         The result, and the scores of the attacks that were fixed beforehand.
 
     Raises:
-        UsageError: Models answered different queries, or no kind of candidate has members and non-members.
+        UsageError: No kind of candidate has members and non-members.
     """
     candidates, targets = models.candidates, design.targets.tolist()
     one = design.kind == "one target"
     others = [number for number, _ in design.evidence(targets[0])]
-    seen = views(_common_queries(models, [*targets, *others]))
+    seen = views(models.summary(targets[0]).queries)
     planned = attacks_on(seen, len(others), more, candidates.population > 0)
     # Several targets are attacked as was settled beforehand, and each has its share of the error.
     planned = [attack for attack in planned if one or attack.fixed]
@@ -172,19 +172,6 @@ def assess(
     )
     rows = candidates.rows[: len(candidates)]
     return result, Scores(design.members[targets], candidates.units, candidates.kinds, rows, design.targets, scores)
-
-
-def _common_queries(models: Models, numbers: Sequence[int]) -> tuple[Query, ...]:
-    """Return the queries that all of some models answered, or say which model was queried in another way."""
-    wanted = models.summary(numbers[0]).queries
-    for number in numbers[1:]:
-        if (found := models.summary(number).queries) != wanted:
-            of_it, of_first = (", ".join(f"{one.access} x {one.draws}" for one in each) for each in (found, wanted))
-            raise UsageError(
-                f"model {number} was queried by {of_it}, and model {numbers[0]} by {of_first}; every model must be "
-                "of the same kind (noisy or not, of as many networks)."
-            )
-    return wanted
 
 
 def _described(attack: PlannedAttack) -> AttackResult:

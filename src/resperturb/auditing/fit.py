@@ -343,11 +343,20 @@ class Models:
         return self.store.answers(number, len(self.candidates.rows), self._bound(number)) is not None
 
     def _finished(self, number: int) -> None:
-        """Refuse a model that answers as one on other rows does; report one that seems not to have learned."""
+        """Refuse a model of another kind, or one that ignores its rows; report one that seems not to have learned."""
         for kept in [key for key in self._recent if key[0] == number]:
             del self._recent[kept]
         self._summaries.pop(number, None)
         found = self.summary(number)
+        first, wanted = next((one, summary.queries) for one, summary in self._summaries.items())
+        if found.queries != wanted:
+            of_it, of_first = (
+                ", ".join(f"{one.access} x {one.draws}" for one in queries) for queries in (found.queries, wanted)
+            )
+            raise UsageError(
+                f"model {number} was queried by {of_it}, and model {first} by {of_first}; every model must be of the "
+                "same kind (noisy or not, of as many networks)."
+            )
         other = self._seen.setdefault(found.digest, number)
         if found.digest and (self.design.members[other] != self.design.members[number]).any():
             raise UsageError(
@@ -355,8 +364,8 @@ class Models:
                 "the same answers: does train use its indices? It must fit a fresh model on those rows alone, each "
                 "time it is called."
             )
-        first = self._summaries.get(int(self.design.targets[0]))
-        if first is not None and self._is_weak(found.accuracy, first.accuracy):
+        target = self._summaries.get(int(self.design.targets[0]))
+        if target is not None and self._is_weak(found.accuracy, target.accuracy):
             self.progress.say(
                 f"model {number} seems not to have learned (accuracy {found.accuracy:.3f}); if the others show it "
                 "too, its pair is trained once more."
