@@ -50,6 +50,11 @@ not claimed: it rests on tails that no computed noise has.
 
 {settings}
 
+## Canaries
+The AUC on each kind of canary. The kind that is made to expose a defence is in bold.
+
+{canaries}
+
 ## Early stopping
 {checkpoints}
 
@@ -132,6 +137,7 @@ def page(found: FrontierResult, name: str) -> str:
         compared="\n\n".join(f"### {title}\n{markdown(table)}" for title, table in tables.items()),
         unmatched=unmatched(found),
         settings=markdown(settings_table(found)),
+        canaries=markdown(canaries(found)),
         checkpoints=markdown(checkpoints(found.settings[0])),
         protocol=markdown((["demand", "met", "how"], [list(row) for row in protocol(found)])),
         best=best(found),
@@ -156,6 +162,16 @@ def unmatched(found: FrontierResult) -> str:
     left = [one.name for one in found.settings if not one.formal and one.name not in matched]
     tried = any(one.defence == "dpsgd" for one in found.settings)
     return f"No DP-SGD tested is as accurate as {', '.join(left)}." if left and tried else ""
+
+
+def canaries(found: FrontierResult) -> Table:
+    """Return the AUC on each kind of canary."""
+    rows = []
+    for setting in found.settings:
+        own = DEFENCES[setting.defence].canary
+        values = {kind: setting.final.leaks[f"{kind} AUC"].words() for kind in found.canaries}
+        rows.append([setting.name, *(f"**{text}**" if kind == own else text for kind, text in values.items())])
+    return ["setting", *(kind.replace("_", "-") for kind in found.canaries)], rows
 
 
 def checkpoints(setting: SettingResult) -> Table:

@@ -29,6 +29,7 @@ def simulated() -> FrontierResult:
         leaks = {PRIMARY: leak, CANARY_TPR: np.clip(2 * leak - 0.9, 0, 1), LABELS_AUC: (leak + 0.5) / 2}
         leaks[WEIGHTS_AUC] = leak + 0.1 * (one.defence == "hamp")
         stages = ("epoch-0008", "epoch-0011", "epoch-0020")
+        leaks |= {f"{kind} AUC": leak for kind in ("mislabelled", "blank", "near_duplicate")}
         defence = DEFENCES[one.defence]
         leaks[CANARY_TPR.replace("canary", defence.canary)] = leaks[CANARY_TPR]
         kept = one.name, one.defence, defence.ordinary, defence.formal, one.strength, defence.canary

@@ -133,9 +133,7 @@ def _settings() -> Iterator[Flag]:
             yield Flag(f"data.{name}", field.annotation, DATA, field.description)
     names = Literal[tuple(NORMALIZATIONS)]  # type: ignore[valid-type]
     yield Flag("normalization", names, DATA, "Constants that pixels are normalised by.")
-    yield Flag(
-        "features", str, NETWORK, "Frozen features: scattering, efficientnet-lite0, timm:NAME, file:PATH."
-    )
+    yield Flag("features", str, NETWORK, "Frozen features: scattering, efficientnet-lite0, timm:NAME, file:PATH.")
     for name, field in TrainConfig.model_fields.items():
         if field.description:
             panel = NETWORK if name in OF_THE_NETWORK else NOISE if name == "seeded_noise" else TRAINING

@@ -14,6 +14,8 @@ from resperturb.errors import UsageError
 # The primary endpoint, fixed for every study, and what is reported besides.
 PRIMARY, CANARY_AUC = "AUC", "canary AUC"
 RATES = (0.01, 0.001)
+# Non-members that a TPR on one kind of canary needs: with fewer, its interval is as wide as its range.
+FEWEST_CANARIES = 300
 
 
 def tpr_name(fpr: float, of: str = "") -> str:
@@ -98,8 +100,8 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
         members: Membership, ``[K, n]``; targets 2j and 2j + 1 are partners.
         kinds: ``record``, or the kind of canary, of every candidate.
         units: The unit of every candidate; scores of records are averaged over units.
-        canary: The kind of canary that ``canary`` endpoints are about; all kinds if it is empty, or if there are too
-            few of it for a TPR at 1% FPR.
+        canary: The kind of canary that ``canary`` endpoints are about; all kinds if it is empty, or if fewer than 300
+            of it are non-members of all targets together.
 
     Returns:
         One value per target of each endpoint: the AUC on records, their TPR where there are enough non-members, and
@@ -124,7 +126,7 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
     for kind in kept:
         found.update(_on_canaries(kind, scores[:, kinds == kind], members[:, kinds == kind]))
     if kept:
-        enough = can_be_seen(RATES[0], int((~members[:, kinds == canary]).sum()))
+        enough = (~members[:, kinds == canary]).sum() >= FEWEST_CANARIES
         asked = kinds == canary if canary in kept and enough else ~is_record
         found.update(_on_canaries("canary", scores[:, asked], members[:, asked]))
     return found
