@@ -16,15 +16,11 @@ from resperturb.frontiers.figure import figure
 from resperturb.frontiers.page import Table, comparison_tables, settings_table
 
 NOISE = ("additive", "additive-no-input", "additive-decay", "multiplicative", "ensemble")
-# Files with a sentence between the marks <!-- frontier --> and <!-- end -->, and the path from there to the page.
-SAID_IN = {
-    "README.md": "docs/frontier.md",
-    "docs/index.md": "frontier.md",
-    "docs/how-to/compare.md": "../frontier.md",
-}
+# Files with sentences between marks, <!-- frontier:claim --> and <!-- end -->, and the way from there to docs/.
+SAID_IN = {"README.md": "docs/", "docs/index.md": "", "docs/how-to/compare.md": "../"}
 TEXT = """# Defences at equal accuracy
 
-**{found.title}.** {claim}
+{found.title}. {claim}
 
 ![{found.title}](images/frontier.svg)
 
@@ -44,6 +40,8 @@ and between two of them the leak is interpolated. A negative difference means th
 {unmatched}
 
 ## All settings
+{members}
+
 The AUC is that of typical records. *With weights* is the same attack by anyone who has the weights, with noise and
 prediction-time defences off. Exposed records are named at a false discovery rate of 5%. An epsilon above 20 or so is
 not claimed: it rests on tails that no computed noise has.
@@ -92,14 +90,21 @@ def main(results: Path, root: Path) -> None:
     found = read_frontier(results)
     (root / "docs" / "frontier.md").write_text(page(found, results.stem.removeprefix("frontier-")))
     (root / "docs" / "images" / "frontier.svg").write_text(figure(found) + "\n")
-    for name, link in SAID_IN.items():
-        (root / name).write_text(filled((root / name).read_text(), found, link))
+    for name, docs in SAID_IN.items():
+        (root / name).write_text(filled((root / name).read_text(), found, docs))
 
 
-def filled(text: str, found: FrontierResult, link: str) -> str:
-    """Replace what stands between the marks of the sentence."""
-    said = f"{claim(found)} [The study]({link})."
-    return re.sub(r"(<!-- frontier -->\n?).*?(<!-- end -->)", lambda m: f"{m[1]}{said}{m[2]}", text, flags=re.DOTALL)
+def filled(text: str, found: FrontierResult, docs: str) -> str:
+    """Replace what stands between the marks."""
+    said = {
+        "claim": f"{claim(found)} [The study]({docs}frontier.md).",
+        "members": members(found),
+        "picture": f"![{found.title}]({docs}images/frontier.svg)",
+    }
+    for mark, words in said.items():
+        pattern = rf"(<!-- frontier:{mark} -->\n?).*?(\n?<!-- end -->)"
+        text = re.sub(pattern, lambda m, words=words: f"{m[1]}{words}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+    return text
 
 
 def claim(found: FrontierResult) -> str:
@@ -110,11 +115,23 @@ def claim(found: FrontierResult) -> str:
     means = [one.difference.mean for one in noise]
     lows, highs = zip(*(one.difference.interval for one in noise), strict=True)
     better, equal = (sum(one.verdict == verdict for one in noise) for verdict in ("leaks less", "equivalent"))
+    gain = f"A gain over ordinary regularisation was measured in {better} of {len(noise)} settings."
     return (
-        f"At equal test accuracy, the attack AUC of {len(noise)} settings of residual perturbation differed from "
-        f"that of ordinary regularisation by {min(means):+.3f} to {max(means):+.3f} (joint 95% intervals within "
-        f"{min(lows):+.3f} to {max(highs):+.3f}): {better} leaked less, {equal} were equivalent within "
-        f"{found.margin:g}."
+        f"**{gain if better else 'No gain over ordinary regularisation was measured.'}** At equal test accuracy, the "
+        f"attack AUC of {len(noise)} settings of residual perturbation differed from that of regularised networks by "
+        f"{min(means):+.3f} to {max(means):+.3f} (joint 95% intervals within {min(lows):+.3f} to {max(highs):+.3f}); "
+        f"{equal} were equivalent within {found.margin:g}."
+    )
+
+
+def members(found: FrontierResult) -> str:
+    """Say how much is found in spite of additive noise at gamma 0.5, and what taking the noise off changes."""
+    auc = found["additive noise 0.5"].final.leaks[PRIMARY]
+    noise = [one.final.leaks for one in found.settings if one.defence in NOISE]
+    most = max(leaks[WEIGHTS_AUC].value - leaks[PRIMARY].value for leaks in noise)
+    return (
+        f"**Strong attacks still find members** at gamma 0.5 (AUC {auc.words()}). Taking the noise off added at most "
+        f"{max(0.0, most):.3f} AUC in {len(noise)} settings, so what protects is the training with noise."
     )
 
 
@@ -134,6 +151,7 @@ def page(found: FrontierResult, name: str) -> str:
         size=recipe["data"]["image_size"],
         population=settings["population"],
         claim=claim(found),
+        members=members(found),
         compared="\n\n".join(f"### {title}\n{markdown(table)}" for title, table in tables.items()),
         unmatched=unmatched(found),
         settings=markdown(settings_table(found)),

@@ -11,7 +11,7 @@ from resperturb.frontiers import FrontierResult, SettingResult, read_frontier
 from resperturb.frontiers.compare import comparisons_of
 from resperturb.frontiers.curve import CANARY_TPR, LABELS_AUC, PRIMARY, WEIGHTS_AUC, Curve
 from resperturb.frontiers.defence import DEFENCES, settings_of
-from tools.frontier_page import SAID_IN, claim, filled, main, page, protocol
+from tools.frontier_page import SAID_IN, claim, filled, main, members, page, protocol
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs" / "results" / "frontier-fashion.json"
@@ -62,7 +62,7 @@ def test_the_study_is_set_up_with_few_canaries_of_the_kinds_that_expose_its_defe
 def test_the_page_says_what_was_found(tmp_path: Path) -> None:
     found = simulated()
     text = page(found, "fashion")
-    assert text.startswith("# Defences at equal accuracy\n\n**" + found.title)
+    assert text.startswith("# Defences at equal accuracy\n\n" + found.title)
     assert "{" not in text
     for setting in found.settings:
         assert f"| {setting.name} | {setting.final.accuracy.words()}" in text
@@ -81,15 +81,18 @@ def test_the_page_says_what_was_found(tmp_path: Path) -> None:
 def test_the_sentence_elsewhere_carries_the_interval_and_is_written_between_its_marks(tmp_path: Path) -> None:
     found = simulated()
     said = claim(found)
-    assert re.search(r"differed from that of ordinary regularisation by [+-]0\.\d+ to [+-]0\.\d+ \(joint 95%", said)
+    assert re.search(r"differed from that of regularised networks by [+-]0\.\d+ to [+-]0\.\d+ \(joint 95%", said)
     for name in ("docs/images", "docs/how-to"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for name in SAID_IN:
-        (tmp_path / name).write_text("- <!-- frontier -->old<!-- end --> kept\n")
+        (tmp_path / name).write_text(
+            "- <!-- frontier:claim -->old<!-- end --> kept <!-- frontier:members -->\n<!-- end -->"
+        )
     main(found.save(tmp_path / "frontier-fashion.json"), tmp_path)
-    assert (
-        tmp_path / "README.md"
-    ).read_text() == f"- <!-- frontier -->{said} [The study](docs/frontier.md).<!-- end --> kept\n"
+    written = (
+        f"- <!-- frontier:claim -->{said} [The study](docs/frontier.md).<!-- end --> kept <!-- frontier:members -->\n"
+    )
+    assert (tmp_path / "README.md").read_text() == f"{written}{members(found)}<!-- end -->"
     assert (tmp_path / "docs" / "frontier.md").read_text() == page(found, "fashion")
     assert (tmp_path / "docs" / "images" / "frontier.svg").read_text().startswith("<svg")
 
@@ -98,7 +101,7 @@ def test_the_sentence_elsewhere_carries_the_interval_and_is_written_between_its_
 def test_the_page_and_the_sentences_are_those_of_the_kept_study() -> None:
     found = read_frontier(KEPT)
     assert (ROOT / "docs" / "frontier.md").read_text() == page(found, "fashion")
-    for name, link in SAID_IN.items():
+    for name, docs in SAID_IN.items():
         text = (ROOT / name).read_text()
-        assert "<!-- frontier -->" in text
-        assert filled(text, found, link) == text
+        assert "<!-- frontier:claim -->" in text
+        assert filled(text, found, docs) == text
