@@ -52,10 +52,10 @@ class Tally:
     brightest: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def count(self, what: str, images: int = 1) -> None:
-        """Count ``images`` to which ``what`` was done."""
+    def count(self, what: str) -> None:
+        """Count an image to which ``what`` was done."""
         with self._lock:
-            self.converted[what] += images
+            self.converted[what] += 1
 
     def add(self, other: "Tally") -> None:
         """Add what was counted elsewhere."""
@@ -96,10 +96,17 @@ class Decoder:
             UsageError: If it is not there, no regular file, no image, truncated, or larger than ``MAX_PIXELS``.
         """
         if isinstance(encoded, np.ndarray):
-            return np.asarray(self._sized(Image.fromarray(self._eight_bit_values(encoded, where)), where))
+            values = self._eight_bit_values(encoded, where)
+            if self.image_size is None or values.shape[:2] == (self.image_size, self.image_size):
+                return values
+            return np.asarray(self._sized(Image.fromarray(values), where))
         try:
-            with _opened(encoded) as file:
-                image = self._dicom(file, where) if is_dicom(file) else self._picture(file, where)
+            with io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded) as file:
+                if is_dicom(file):
+                    pixels, bits = dicom_pixels(file, where, lambda width, height: _refuse_bomb(width, height, where))
+                    image = Image.fromarray(self._eight_bit_values(pixels, where, bits))
+                else:
+                    image = self._picture(file, where)
                 return np.asarray(self._sized(image, where))
         except UsageError:
             raise
@@ -110,24 +117,24 @@ class Decoder:
         except Image.DecompressionBombError:
             raise UsageError(_bomb_message(where)) from None
         except Exception as error:  # the decoders raise many kinds, SyntaxError and struct.error among them
+            why = one_line(error)
+            if isinstance(error, UnidentifiedImageError):
+                why = f"it is in no format known here ({', '.join(FORMATS)}, DICOM)"
             raise UsageError(
-                f"The image of {where} is corrupt, truncated or no image: {_reason(error)}. Replace or remove it."
+                f"The image of {where} is corrupt, truncated or no image: {why}. Replace or remove it."
             ) from None
 
     def into(
         self,
         allocate: Callable[[tuple[int, ...]], Pixels],
-        encoded: Iterable[Encoded] | np.ndarray[Any, Any],
+        encoded: Iterable[Encoded],
         where: Sequence[str],
     ) -> Pixels:
         """Decode all images into an array ``[N, C, H, W]`` of the shape that ``allocate`` is given.
 
         There is one channel if all are grey, three if any is in colour: then ``allocate`` is called once more when
-        the first of these comes. ``encoded`` is read once, in order; it may be an array ``[N, H, W]`` or
-        ``[N, H, W, 3]``.
+        the first of these comes. ``encoded`` is read once, in order.
         """
-        if isinstance(encoded, np.ndarray) and self.image_size in (None, *_square(encoded)):
-            return self._array(encoded, allocate, where)
 
         def one(index: int, item: Encoded) -> Pixels:
             pixels = self.decode(item, where[index])
@@ -154,21 +161,7 @@ class Decoder:
                 written = let_go(out, written + pixels.nbytes)
         return out
 
-    def _array(
-        self, values: np.ndarray[Any, Any], allocate: Callable[[tuple[int, ...]], Pixels], where: Sequence[str]
-    ) -> Pixels:
-        turned = values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2)
-        out, written = allocate(turned.shape), 0
-        for start in range(0, len(turned), _BLOCK):
-            part = turned[start : start + _BLOCK]
-            block = self._eight_bit_values(part, where[start], len(part))
-            out[start : start + _BLOCK] = block
-            written = let_go(out, written + block.nbytes)
-        return out
-
-    def _eight_bit_values(
-        self, values: np.ndarray[Any, Any], where: str, images: int = 1, declared: int | None = None
-    ) -> Pixels:
+    def _eight_bit_values(self, values: np.ndarray[Any, Any], where: str, declared: int | None = None) -> Pixels:
         """Scale integers of up to 16 bits to 8."""
         if values.dtype == np.uint8:
             return values
@@ -181,7 +174,7 @@ class Decoder:
             )
         if why == "all 16":
             self.tally.saw(highest)
-        self.tally.count(f"from {bits} bits to 8" + ("" if why == "all 16" else f" ({why})"), images)
+        self.tally.count(f"from {bits} bits to 8" + ("" if why == "all 16" else f" ({why})"))
         scaled: Pixels = ((values.astype(np.uint32) * 255 + top // 2) // top).astype(np.uint8)
         return scaled
 
@@ -196,24 +189,16 @@ class Decoder:
             if image.getexif().get(_ORIENTATION, 1) != 1:
                 ImageOps.exif_transpose(image, in_place=True)
                 self.tally.count("turned upright")
-            if deep_colour:
-                self._check_deep_colour(image, where)
+            if deep_colour:  # Pillow keeps the upper byte: that is the full range, and no other can be had
+                if self.bits not in (None, 16):
+                    raise UsageError(
+                        f"The image of {where} has 16 bits in each colour, which cannot be read as {self.bits}: "
+                        "convert it to 8 bits first."
+                    )
+                self.tally.count("from 16 bits to 8")
+                colours = image.getextrema()[:3]
+                self.tally.saw(max(int(high) for _, high in colours) * 256 + 255)  # type: ignore[misc]
             return self._eight_bit(image, where, declared)
-
-    def _check_deep_colour(self, image: Image.Image, where: str) -> None:
-        # Pillow keeps the upper byte of 16-bit colour: that is the full range, and no other can be had.
-        if self.bits not in (None, 16):
-            raise UsageError(
-                f"The image of {where} has 16 bits in each colour, which cannot be read as {self.bits}: convert it "
-                "to 8 bits first."
-            )
-        self.tally.count("from 16 bits to 8")
-        colours = image.getextrema()[:3]
-        self.tally.saw(max(int(high) for _, high in colours) * 256 + 255)  # type: ignore[misc]
-
-    def _dicom(self, file: BinaryIO, where: str) -> Image.Image:
-        values, declared = dicom_pixels(file, where, lambda width, height: _refuse_bomb(width, height, where))
-        return Image.fromarray(self._eight_bit_values(values, where, declared=declared))
 
     def _sized(self, image: Image.Image, where: str) -> Image.Image:
         size = self.image_size
@@ -241,7 +226,7 @@ class Decoder:
             self.tally.count("from 16 bits to 8 (declared)")
             return Image.fromarray(((np.asarray(image) + 128) // 257).astype(np.uint8))
         if image.mode.startswith("I;16"):
-            return Image.fromarray(self._eight_bit_values(np.asarray(image), where, declared=declared))
+            return Image.fromarray(self._eight_bit_values(np.asarray(image), where, declared))
         if image.mode in ("I", "F"):
             raise UsageError(
                 f"The image of {where} holds 32-bit or signed pixels, which have no agreed range: save it with 8 or "
@@ -292,10 +277,6 @@ def _grey_if_grey(image: Image.Image) -> Image.Image:
     return image.getchannel(0) if grey else image
 
 
-def _square(pixels: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    return (int(pixels.shape[1]),) if pixels.shape[1] == pixels.shape[2] else ()
-
-
 def _refuse_bomb(width: int, height: int, where: str) -> None:
     if width * height > MAX_PIXELS:
         raise UsageError(_bomb_message(where, f" ({width}x{height})"))
@@ -308,21 +289,11 @@ def _bomb_message(where: str, size: str = "") -> str:
     )
 
 
-def _opened(encoded: bytes | Path) -> BinaryIO:
-    return io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return f"it is in no format known here ({', '.join(FORMATS)}, DICOM)"
-    return one_line(error)
-
-
 def _decoded(
     one: Callable[[int, Encoded], Pixels], items: Iterator[tuple[int, Encoded]], image_bytes: int
 ) -> Iterator[tuple[int, Pixels]]:
     """Decode in threads, in order: small images many to a task, and no more ahead than a little memory holds."""
-    threads = _threads()
+    threads = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     size = max(1, min(_BLOCK, _BYTES_PER_BLOCK // image_bytes))
 
     def block(part: list[tuple[int, Encoded]]) -> list[tuple[int, Pixels]]:
@@ -340,10 +311,6 @@ def _decoded(
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def _threads() -> int:
-    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 @contextmanager

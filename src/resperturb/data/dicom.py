@@ -46,7 +46,8 @@ def dicom_pixels(
         UsageError: If pydicom is missing, or the file has no image, many, or one of an unknown kind.
     """
     data = _read(file, where)
-    rows, columns, frames = (int(data.get(name) or default) for name, default in _LAYOUT)
+    rows, columns = (int(data.get(name) or 0) for name in ("Rows", "Columns"))
+    frames = int(data.get("NumberOfFrames") or 1)
     kind, bits = str(data.get("PhotometricInterpretation", "")), int(data.get("BitsStored") or 0)
     if not rows or not columns:
         raise UsageError(f"The DICOM file {where} holds no image: remove it.")
@@ -56,7 +57,7 @@ def dicom_pixels(
         raise UsageError(f"The DICOM file {where} holds {bits}-bit {kind} pixels: convert it to PNG or TIFF.")
     check_size(columns, rows)
     # Colour in YBR is converted to RGB.
-    values = importlib.import_module("pydicom.pixels").pixel_array(data)
+    values = _pydicom("pixels").pixel_array(data)
     if values.ndim == 3 and bits != 8:
         raise UsageError(f"The DICOM file {where} holds colour of {bits} bits: convert it to 8 bits.")
     if data.get("PixelRepresentation") == 1:
@@ -66,12 +67,9 @@ def dicom_pixels(
     return values.astype(np.uint8 if bits == 8 else np.uint16), bits
 
 
-_LAYOUT = (("Rows", 0), ("Columns", 0), ("NumberOfFrames", 1))
-
-
 def dicom_value(file: Path, keyword: str) -> str | None:
     """Read one entry of the header, such as ``PatientID``; None if it is not there."""
-    if importlib.import_module(f"{_pydicom().__name__}.datadict").tag_for_keyword(keyword) is None:
+    if _pydicom("datadict").tag_for_keyword(keyword) is None:
         raise UsageError(f"DICOM headers have no entry {keyword!r}: name one, such as PatientID.")
     try:
         with open_regular(file) as opened:
@@ -86,7 +84,7 @@ def dicom_value(file: Path, keyword: str) -> str | None:
 
 def _read(file: BinaryIO, where: str, **options: Any) -> Any:
     # A deflated file is unpacked whole before its size is known: it could take all of the memory.
-    reader = importlib.import_module(f"{_pydicom().__name__}.filereader")
+    reader = _pydicom("filereader")
     reader.read_preamble(file, force=False)
     meta = reader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != _META)
     if meta.get("TransferSyntaxUID") == _DEFLATED:
@@ -95,6 +93,6 @@ def _read(file: BinaryIO, where: str, **options: Any) -> Any:
     return reader.dcmread(file, **options)
 
 
-def _pydicom() -> Any:
+def _pydicom(module: str) -> Any:
     needed("dicom", "reading DICOM files")
-    return importlib.import_module("pydicom")
+    return importlib.import_module(f"pydicom.{module}")

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+from dataclasses import replace
 from multiprocessing import parent_process
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -131,17 +132,31 @@ def load_pair(
         for total, more in ((skipped, test.skipped), (noted, test.noted)):
             for reason, count in more:
                 total[reason] = total.get(reason, 0) + count
-    _refuse_shared_groups(train, test)
+    if (
+        train.groups is not None
+        and test.groups is not None
+        and len(both := np.intersect1d(train.groups, test.groups))
+    ):
+        raise UsageError(
+            f"{len(both)} group(s), e.g. {str(both[0])!r}, have images in both {train.origin} and {test.origin}: put "
+            "all images in one file, and the test part is held out by group."
+        )
     if train.names is not None and test.names is not None and train.names != test.names:
         raise UsageError(f"{train.origin} and {test.origin} declare different class names: use the same in both.")
     numbers, classes = _classes(train, positive)
-    _refuse_unknown_labels(test, set(train.labels))
+    known = set(train.labels)
+    for label, where in zip(test.labels, test.where, strict=True):
+        if label not in known:
+            raise UsageError(
+                f"The label of {where} (test) is {label!r}, which no training image has: correct it, remove the "
+                "image, or add training images of that class."
+            )
     whole_size = len(train) + len(test)
     train, test = _limited(train, limit), _limited(test, limit)
     if len(set(train.labels)) < 2:
         raise UsageError(f"A limit of {limit} leaves training images of one class only: raise it.")
-    if left_out := whole_size - len(train) - len(test):
-        skipped[_BEYOND_LIMIT] = left_out
+    if beyond := whole_size - len(train) - len(test):
+        skipped[_BEYOND_LIMIT] = beyond
     decoder = Decoder(image_size, bits)
     train_images = decoded(train, decoder, place)
     test_images = decoded(test, decoder, place)
@@ -150,44 +165,33 @@ def load_pair(
             f"The training images are {_size(train_images)} (width x height) and the test images "
             f"{_size(test_images)}: give an image size (--image-size) and they are resized to it."
         )
-    summary = LoadSummary(
-        printable(spec),
-        len(train),
-        len(test),
-        (*sorted(decoder.tally.converted.items()), *sorted(noted.items())),
-        tuple(sorted(skipped.items())),
-        _advice(decoder.tally),
-    )
+    converted = (*sorted(decoder.tally.converted.items()), *sorted(noted.items()))
+    left_out = tuple(sorted(skipped.items()))
+    summary = LoadSummary(printable(spec), len(train), len(test), converted, left_out, _advice(decoder.tally))
     unexpected = bool(summary.advice or noted or skipped.keys() - {_BEYOND_LIMIT})
     alone = parent_process() is None and os.environ.get("RANK", "0") == "0"  # one process speaks for all
     _logger.log(logging.WARNING if unexpected and alone else logging.DEBUG, "%s", summary)
     channels = max(train_images.shape[1], test_images.shape[1])
-    return (
-        _image_set(train, train_images, channels, numbers, classes, str(spec), summary),
-        _image_set(test, test_images, channels, numbers, classes, str(spec), summary),
-    )
+
+    def image_set(records: Records, images: Images) -> ImageSet:
+        if images.shape[1] < channels:  # grey images in a set that has colour elsewhere
+            if isinstance(images, Rows):
+                images = Rows(images.parts, images.places, channels)
+            else:
+                images = images.repeat(1, channels, 1, 1)
+        labels = torch.tensor([numbers[label] for label in records.labels], dtype=torch.int64)
+        return ImageSet(images, labels, classes, records.groups, str(spec), summary)
+
+    return image_set(train, train_images), image_set(test, test_images)
 
 
-def load_column(
-    spec: str,
-    column: str,
-    *,
-    image_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    group_pattern: str | None = None,
-    limit: int | None = None,
-) -> np.ndarray[Any, Any]:
+def load_column(spec: str, column: str, **options: Unpack[LoadOptions]) -> np.ndarray[Any, Any]:
     """Load another column of the training images, in the order of :func:`load_pair` with the same options.
 
     Args:
         spec: The data, as for :func:`load_pair`.
         column: The column; the same sources have it that may have a group column.
-        image_column: The column of the images.
-        label_column: The column of the labels.
-        group_column: The column of the groups, which decides what is held out.
-        group_pattern: What of it is the group.
-        limit: That of the images.
+        options: Those of :func:`load_pair`.
 
     Returns:
         The value of every training image.
@@ -195,12 +199,13 @@ def load_column(
     Raises:
         UsageError: There is no such column.
     """
-    train, test = read_records(str(spec), Columns(image_column, label_column, group_column, _pattern(group_pattern)))
-    other, _ = read_records(str(spec), Columns(image_column, label_column, column))
+    named = Columns(options.get("image_column"), options.get("label_column"), options.get("group_column"))
+    train, test = read_records(str(spec), replace(named, pattern=_pattern(options.get("group_pattern"))))
+    other, _ = read_records(str(spec), replace(named, group=column))
     if test is None:
         kept, _ = _held_out(train)
         other = other.select(kept)
-    values = _limited(other, limit).groups
+    values = _limited(other, options.get("limit")).groups
     assert values is not None
     return values
 
@@ -267,50 +272,12 @@ def _numbered(train: Records) -> tuple[dict[Label, int], tuple[str, ...]]:
     return {label: number for number, label in enumerate(ordered)}, tuple(str(label) for label in ordered)
 
 
-def _refuse_unknown_labels(test: Records, known: set[Label]) -> None:
-    for label, where in zip(test.labels, test.where, strict=True):
-        if label not in known:
-            raise UsageError(
-                f"The label of {where} (test) is {label!r}, which no training image has: correct it, remove the "
-                "image, or add training images of that class."
-            )
-
-
-def _refuse_shared_groups(train: Records, test: Records) -> None:
-    if train.groups is None or test.groups is None:
-        return
-    shared = np.intersect1d(train.groups, test.groups)
-    if len(shared):
-        raise UsageError(
-            f"{len(shared)} group(s), e.g. {str(shared[0])!r}, have images in both {train.origin} and "
-            f"{test.origin}: put all images in one file, and the test part is held out by group."
-        )
-
-
 def _limited(records: Records, limit: int | None) -> Records:
     if limit is None or limit >= len(records):
         return records
     # A prefix would be one class only wherever the source is sorted by class.
     order = np.random.default_rng(_FIXED_SEED).permutation(len(records))
     return records.select(np.sort(order[:limit]))
-
-
-def _image_set(
-    records: Records,
-    images: Images,
-    channels: int,
-    numbers: dict[Label, int],
-    classes: tuple[str, ...],
-    name: str,
-    summary: LoadSummary,
-) -> ImageSet:
-    if images.shape[1] < channels:  # grey images in a set that has colour elsewhere
-        if isinstance(images, Rows):
-            images = Rows(images.parts, images.places, channels)
-        else:
-            images = images.repeat(1, channels, 1, 1)
-    labels = torch.tensor([numbers[label] for label in records.labels], dtype=torch.int64)
-    return ImageSet(images, labels, classes, records.groups, name, summary)
 
 
 def _size(images: Images) -> str:

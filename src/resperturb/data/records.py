@@ -137,7 +137,15 @@ def clean_labels(values: Sequence[Any], where: Sequence[str], what: str) -> tupl
     Traceback (most recent call last):
     resperturb.errors.UsageError: The label of row 1 (column 'label') is missing: fill it in or remove the image.
     """
-    return tuple(_clean_label(value, f"The label of {where[i]} ({what})") for i, value in enumerate(values))
+    labels: list[Label] = []
+    for value, place in zip(values, where, strict=True):
+        label = _clean(value, f"The label of {place} ({what})")
+        if not isinstance(label, str):
+            if not isinstance(label, int | float) or not float(label).is_integer():
+                raise UsageError(f"The label of {place} ({what}) is {label!r}; labels are whole numbers or text.")
+            label = int(label)
+        labels.append(label)
+    return tuple(labels)
 
 
 def clean_groups(values: Sequence[Any], where: Sequence[str], what: str) -> np.ndarray[Any, Any]:
@@ -148,15 +156,6 @@ def clean_groups(values: Sequence[Any], where: Sequence[str], what: str) -> np.n
     """
     groups = [str(_clean(value, f"The group of {where[i]} ({what})")) for i, value in enumerate(values)]
     return np.array(groups, dtype=str)
-
-
-def _clean_label(value: Any, what: str) -> Label:
-    value = _clean(value, what)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and float(value).is_integer():
-        return int(value)
-    raise UsageError(f"{what} is {value!r}; labels are whole numbers or text.")
 
 
 def _clean(value: Any, what: str) -> Any:

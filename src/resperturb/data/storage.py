@@ -148,8 +148,7 @@ def _filled(file: Path, records: Records, decoder: Decoder) -> Pixels:
             return there
         own = Decoder(decoder.image_size, decoder.bits)
         try:
-            images = records.images if isinstance(records.images, np.ndarray) else _Reported(records)
-            pixels: Any = own.into(allocate, images, records.where)
+            pixels: Any = own.into(allocate, _reported(records), records.where)
             pixels.flush()
             notes = {"converted": own.tally.converted, "brightest": own.tally.brightest}
             with parts[-1].open("ab") as opened:  # behind the array, where numpy does not look
@@ -215,17 +214,12 @@ def _locked(handle: int, file: Path) -> bool:
     return True
 
 
-class _Reported:
-    """The images of records, which say from time to time how many have been taken."""
-
-    def __init__(self, records: Records) -> None:
-        self.records = records
-
-    def __iter__(self) -> Iterator[Any]:
-        told = time.monotonic()
-        images: Iterable[Any] = self.records.images
-        for number, image in enumerate(images):
-            if time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
-                told = time.monotonic()
-                _logger.info("Decoded %s of %s images.", f"{number:,}", f"{len(self.records):,}")
-            yield image
+def _reported(records: Records) -> Iterator[Any]:
+    """Yield the images of records, and say from time to time how many have been taken."""
+    told = time.monotonic()
+    images: Iterable[Any] = records.images
+    for number, image in enumerate(images):
+        if time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
+            told = time.monotonic()
+            _logger.info("Decoded %s of %s images.", f"{number:,}", f"{len(records):,}")
+        yield image

@@ -3,7 +3,7 @@
 import math
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +34,7 @@ def read_npz(file: Path, columns: Columns) -> Parts:
     """Read ``x_train, y_train, x_test, y_test``, or ``images, labels`` (then there is no test part).
 
     A group column ``patient`` means the arrays ``patient_train`` and ``patient_test``, or ``patient``. Images are
-    ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``. Arrays that are stored as they are (``numpy.savez``) are
-    mapped, not read.
+    ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -50,7 +49,7 @@ def read_npz(file: Path, columns: Columns) -> Parts:
             if not zipfile.is_zipfile(opened):
                 raise UsageError(f"{shown} is no npz file (an archive of arrays), or a damaged one.")
             with zipfile.ZipFile(opened) as archive:
-                return _parts(_Arrays(file, shown, opened, archive), columns)
+                return _parts(_Arrays(file, shown, archive), columns)
     except UsageError:
         raise
     except OSError as error:
@@ -62,8 +61,8 @@ def read_npz(file: Path, columns: Columns) -> Parts:
 class _Arrays:
     """The arrays of an open archive, each checked before it is read."""
 
-    def __init__(self, file: Path, shown: str, opened: BinaryIO, archive: zipfile.ZipFile) -> None:
-        self.file, self.shown, self.opened, self.archive = file, shown, opened, archive
+    def __init__(self, file: Path, shown: str, archive: zipfile.ZipFile) -> None:
+        self.file, self.shown, self.archive = file, shown, archive
         self.infos: dict[str, zipfile.ZipInfo] = {}
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
