@@ -7,6 +7,8 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from resperturb.lazy import lazy_names
+
 if TYPE_CHECKING:
     from resperturb import (
         attacks,
@@ -44,28 +46,16 @@ try:
 except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "unknown"
 
-_SUBPACKAGES = (
-    "attacks",
-    "auditing",
-    "bounds",
-    "data",
-    "engine",
-    "frontiers",
-    "heads",
-    "models",
-    "privacy",
-    "report",
-    "training",
-)
 _ROOMS = {
-    "AuditResult": "bounds",
-    "DPHead": "heads",
-    "audit": "auditing",
-    "audit_model": "auditing",
-    "audit_predictions": "auditing",
-    "dp_head": "heads",
-    "frontier": "frontiers",
-}  # all others: perturbation
+    "auditing": ["audit", "audit_model", "audit_predictions"],
+    "bounds": ["AuditResult"],
+    "frontiers": ["frontier"],
+    "heads": ["DPHead", "dp_head"],
+    "perturbation": [
+        *("Additive", "Multiplicative", "Strategy", "junctions", "load", "noise_off", "perturb", "save"),
+        *("seeded_predictions", "strategy_of", "verify_noise"),
+    ],
+}  # all other names are subpackages
 
 __all__ = [
     "Additive",
@@ -104,11 +94,9 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name in (*_SUBPACKAGES, "audits"):  # the last is an old name, whose own names warn
-            return importlib.import_module(f"resperturb.{name}")
-        if name not in __all__:
-            raise AttributeError(f"module 'resperturb' has no attribute {name!r}")
-        return getattr(importlib.import_module(f"resperturb.{_ROOMS.get(name, 'perturbation')}"), name)
+        if name == "audits" or (name in __all__ and not any(name in names for names in _ROOMS.values())):
+            return importlib.import_module(f"resperturb.{name}")  # the first is an old name, whose own names warn
+        return lazy_names(__name__, _ROOMS)(name)
 
 
 def __dir__() -> list[str]:

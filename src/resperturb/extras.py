@@ -12,12 +12,7 @@ EXTRAS = {
 
 
 def needed(extra: str, what: str, *libraries: str) -> None:
-    """Refuse to go on without the libraries of an extra.
-
-    Args:
-        extra: The extra.
-        what: What needs it, for the message.
-        libraries: Those that are needed; all of the extra if none are named.
+    """Refuse to go on without ``libraries`` of an extra, or all of them; ``what`` says what needs them.
 
     Raises:
         UsageError: A library is not installed.

@@ -28,10 +28,8 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
 
     A link is followed, and a device is written to; neither is replaced, nor is what ``/dev/stdout`` leads to.
 
-    Args:
-        path: The file. Folders that are missing on the way are made.
-        content: All of it.
-        private: Let nobody but the owner read the file, at no time; and do not follow a link.
+    Folders that are missing on the way are made. ``private`` lets nobody but the owner read the file, at no time, and
+    follows no link.
 
     Raises:
         ResperturbError: It could not be written.
@@ -88,12 +86,7 @@ def _write_to_device(path: Path, content: bytes) -> None:
 
 
 def leftovers(folder: Path, name: str | None = None) -> list[Path]:
-    """Find the temporary files in a folder whose writer was killed.
-
-    Args:
-        folder: The folder.
-        name: The name of the file that was being written; None for any.
-    """
+    """Find the temporary files in a folder whose writer was killed, of the file of this name or of any."""
     known = re.escape(name) if name is not None else ".+"
     found = (path for path in folder.iterdir() if re.fullmatch(rf"\.{known}\.[0-9a-f]{{8}}\.tmp", path.name))
     return [path for path in found if _is_abandoned(path)]
@@ -122,11 +115,7 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """Read a regular file, and nothing else: a pipe would be waited for without end.
-
-    Args:
-        path: The file.
-        most: Largest size in bytes; None for any.
+    """Read a regular file of at most ``most`` bytes, and nothing else: a pipe would be waited for without end.
 
     Raises:
         ResperturbError: It cannot be read, or is larger.
@@ -261,15 +250,9 @@ def write_json(path: Path, value: Any, *, seal: bool = False) -> None:
 
 
 def read_json(kind: type[T], path: Path, remedy: str = "make it again") -> T:
-    """Read a JSON file into a dataclass and check every field of it.
+    """Read a JSON file into a dataclass, or another type that pydantic can check, and check every field of it.
 
-    Args:
-        kind: The dataclass (or other type that pydantic can check) that the file holds.
-        path: The file.
-        remedy: What the user is to do if the file is damaged.
-
-    Returns:
-        The object. Fields that ``kind`` does not have are ignored.
+    Fields that ``kind`` does not have are ignored. ``remedy`` says what to do if the file is damaged.
 
     Raises:
         ResperturbError: The file cannot be read, is no JSON, or does not hold a ``kind``.
@@ -311,10 +294,6 @@ def read_yaml(path: Path) -> Any:
 
 def parse_yaml(content: bytes | str, where: object) -> Any:
     """Read YAML of plain values: numbers in decimals, true and false, text, lists and mappings without repeated keys.
-
-    Args:
-        content: The text.
-        where: What it is, for the message.
 
     Raises:
         UsageError: It is no YAML.

@@ -131,10 +131,7 @@ def _origin(thing: object) -> str:
 def users_function(module: str, name: str, what: object) -> Callable[..., Any]:
     """Import a function of a user's own, from an installed package or from the current folder.
 
-    Args:
-        module: The module that has it.
-        name: Its name there.
-        what: What it is for, for the message.
+    ``what`` says what it is for, for the message.
 
     Raises:
         UsageError: There is no such module, or no such function in it.

@@ -68,13 +68,7 @@ def read_bound_json(
     digests: Mapping[str, str] | None,
     remedy: str = "make it again",
 ) -> T:
-    """Read what :func:`write_bound_json` wrote.
-
-    Args:
-        kind: The type that is checked and returned.
-        path: The file.
-        digests: Those of the run that it must belong to; None to accept any.
-        remedy: What the user is to do if anything is wrong.
+    """Read what :func:`write_bound_json` wrote, for the run of these digests, or for any if they are None.
 
     Raises:
         ResperturbError: It is damaged, was changed, or belongs to another run.

@@ -37,10 +37,7 @@ def dicom_pixels(
     Signed values are moved up by half of their range; ``MONOCHROME1``, where 0 is white, is inverted. Windows and
     rescaling for the display are not applied: they differ from image to image.
 
-    Args:
-        file: The open file.
-        where: Names it in errors.
-        check_size: Called with width and height before anything is unpacked.
+    ``check_size`` is called with width and height before anything is unpacked.
 
     Raises:
         UsageError: If pydicom is missing, or the file has no image, many, or one of an unknown kind.

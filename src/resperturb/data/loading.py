@@ -188,13 +188,7 @@ def load_pair(
 def load_column(spec: str, column: str, **options: Unpack[LoadOptions]) -> np.ndarray[Any, Any]:
     """Load another column of the training images, in the order of :func:`load_pair` with the same options.
 
-    Args:
-        spec: The data, as for :func:`load_pair`.
-        column: The column; the same sources have it that may have a group column.
-        options: Those of :func:`load_pair`.
-
-    Returns:
-        The value of every training image.
+    The same sources have it that may have a group column.
 
     Raises:
         UsageError: There is no such column.

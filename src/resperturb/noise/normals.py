@@ -83,16 +83,10 @@ def add_normal(
 
     In one pass over memory where there is a kernel. Half precision is added up in 32 bits and rounded once.
 
-    Args:
-        x: One side of the sum.
-        plus: The other, with the shape and type of ``x``, or None.
-        factor: A tensor with the shape and type of ``x``; None for ones.
-        key: Key of the numbers.
-        scale: Factor of all numbers.
-        checked: Whether noise that is rounded away is an error.
+    Without ``plus`` or ``factor`` if it is None; each has the shape and type of ``x``.
 
     Raises:
-        NoiseLostError: Half precision rounds most of the noise away.
+        NoiseLostError: Half precision rounds most of the noise away, and ``checked`` is set.
     """
     sides = [side for side in (x, plus, factor) if side is not None]
     dense = torch.ops.aten.is_non_overlapping_and_dense(x) and x.dtype in (torch.float32, torch.bfloat16)

@@ -26,17 +26,9 @@ def is_half(value: Any) -> bool:
 def rounded(
     total: Tensor, wide: Tensor, noisy: Tensor, where: str = "a junction", to: torch.dtype | None = None
 ) -> Tensor:
-    """Round a noisy sum, and make sure that most of the noise is still there.
+    """Round ``noisy``, which is ``total`` in 32 bits (``wide``) with noise, and make sure that it is still there.
 
-    Args:
-        total: The sum without noise.
-        wide: The same in 32 bits.
-        noisy: ``wide`` with noise.
-        where: The place, for the message.
-        to: The type to round to; None for that of ``total``.
-
-    Returns:
-        ``noisy``, rounded.
+    ``to`` is the type to round to, or else that of ``total``; ``where`` names the place in the message.
 
     Raises:
         NoiseLostError: Most elements are as without noise. It is not noticed in graphs that are compiled or
@@ -53,16 +45,10 @@ def rounded(
 
 
 def refuse_swallowed(same: int, meant: int, dtype: torch.dtype, where: str = "a junction") -> None:
-    """Refuse noise that rounding takes away.
-
-    Args:
-        same: The number of elements that are as without noise.
-        meant: The number of elements that were to change.
-        dtype: What they are rounded to.
-        where: The place, for the message.
+    """Refuse noise that rounding to ``dtype`` takes away.
 
     Raises:
-        NoiseLostError: More than half of them are the same.
+        NoiseLostError: Of the elements that were ``meant`` to change, more than half are the ``same``.
     """
     if same > SWALLOWED * meant:
         raise NoiseLostError(

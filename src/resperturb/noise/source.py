@@ -160,15 +160,8 @@ class NoiseSource:
     ) -> Tensor:
         """Return ``x + plus + scale factor n`` with standard normals ``n`` of its own for every element.
 
-        Half precision is added up in 32 bits and rounded once. The backward pass draws ``n`` again instead of keeping
-        it.
-
-        Args:
-            x: The tensor to be noised.
-            scale: The standard deviation, in units of ``factor``.
-            training: Whether the key is one of training.
-            plus: The other side of a sum, with the shape and type of ``x``: added on the way.
-            factor: What the standard deviation is proportional to; None for ones.
+        Without ``plus``, the other side of a sum, or ``factor`` if it is None. Half precision is added up in 32 bits
+        and rounded once. The backward pass draws ``n`` again instead of keeping it.
 
         Raises:
             NoiseLostError: Half precision rounds most of the noise away.

@@ -145,7 +145,7 @@ def join(module: nn.Module, shortcut: Tensor | None, branch: Tensor) -> Tensor:
     """Add ``branch`` to ``shortcut`` in the forward pass of ``module``, with the module's noise if it has some.
 
     Args:
-        module: The block, of a class that is a :class:`HasJunction`.
+        module: The block, a :class:`HasJunction`.
         shortcut: Its input, or a projection of it; None for a network without skip connections.
         branch: What the block computed.
 

@@ -19,15 +19,10 @@ def added(
     where: str,
     then: torch.dtype | None = None,
 ) -> Tensor:
-    """Add noise to ``total`` in at least 32 bits, and return it in the type that ``total`` had.
+    """Return ``apply(total, scale, noise)``, computed in at least 32 bits, in the type that ``total`` had.
 
-    Args:
-        apply: Adds noise: ``apply(total, scale, noise)``.
-        total: What the noise goes to.
-        scale: What ``apply`` scales the noise by, if anything.
-        noise: The draw.
-        where: The place, for the message.
-        then: What the next layer rounds to, if that is known and not the type of ``total``.
+    ``then`` is what the next layer rounds to, if that is known and another type; ``where`` names the place in the
+    message.
 
     Raises:
         NoiseLostError: ``total`` or ``then`` is half precision, whose rounding leaves most elements as without noise.
