@@ -251,7 +251,7 @@ def _score(row: Found, epsilon: str) -> str:
 
 
 def _verdict(measured: float, aim: float) -> str:
-    return f"{measured:.3f}, {'reached' if measured >= aim else 'missed'}"
+    return f"{measured:.4f}, {'reached' if measured >= aim else 'missed'}"
 
 
 def _network(network: Found | None, words: str) -> str:
