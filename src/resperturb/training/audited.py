@@ -171,16 +171,15 @@ def audit_run(
 ) -> AuditResult:
     """Audit a run; everything is kept in its folder ``audit``, and the same call resumes.
 
-    A run on a part of its images, or with canaries, is attacked itself. Of a run on all of its images without
-    canaries nobody is known to be left out: models of its recipe are audited, each on half of the images. So they are
-    with ``models``.
+    A run on a part of its images, or with canaries, is attacked itself. For a run on all of its images without
+    canaries, and with ``models``, models of its recipe are audited, each trained on half of the images. Other
+    arguments are those of :func:`resperturb.audit`.
 
     Args:
         run: A finished run.
         shadows: The number of shadow models of one target: even, at least 4; 0 for none. 16 unless ``models`` is
             given.
         models: K, for the leave-one-out design: each of K models of the recipe is a target once.
-        draws, delta, confidence, jobs, engine, attacks, quiet: As of :func:`resperturb.audit`.
 
     Returns:
         What was found.
