@@ -21,7 +21,9 @@ def test_no_clause_is_answered_without_a_field(name: str, leaking: ReportedModel
     text = read_text(name)
     assert text.read
     assert len({clause.id for clause in text.clauses}) == len(text.clauses) > 5
-    stated = Declared(data_subjects=9, harm="none", prior=0.5, purpose="p", released_to="r", responsible="s")
+    stated = Declared(
+        data_subjects=9, harm="none", prior=0.5, purpose="p", released_to="r", responsible="s", defence="d"
+    )
     for entry in entries(text, leaking, default_policy(), stated):
         if entry.status == "answered":
             assert entry.clause.fields
@@ -48,6 +50,13 @@ def test_a_model_without_an_audit_answers_nothing_that_only_an_audit_knows(leaki
     found = {entry.clause.id: entry for entry in entries(read_text("satre"), bare, default_policy(), Declared())}
     assert found["3.3.06"].status == "not tested"
     assert found["3.3.04"].status == "not tested"
+
+
+def test_a_defence_that_no_audit_knows_is_declared(leaking: ReportedModel) -> None:
+    assert leaking.defence == "not stated"
+    decision = decide(leaking, default_policy())
+    assert answers(decision, Declared())["defence"] is None
+    assert answers(decision, Declared(defence="early stopping"))["defence"] == "early stopping"
 
 
 def test_a_model_without_a_guarantee_has_no_unit_of_privacy(leaking: ReportedModel) -> None:

@@ -11,7 +11,7 @@ HELP = """
 Write an evidence pack: each clause of a public text is answered, not tested, or for you to fill in.
 
 `--for` is satre, nist-800-226, edpb-28-2024, or a YAML file of your own. `--declared` is a YAML file of what only you
-know: data_subjects, harm, prior, purpose, released_to, responsible. It is no legal advice.
+know: data_subjects, harm, prior, purpose, released_to, responsible, defence. It is no legal advice.
 
 Example: `resperturb evidence runs/noisy --for satre -o evidence.html`
 """

@@ -133,8 +133,8 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     if others := other_differences(runs):
         caption += f" The models also differ in: {', '.join(others)}."
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    table.add_column("model\n  what differs", overflow="fold")
-    headings = ["AUC\n95%", "TPR at\n1% FPR", "train\nacc.", "test\nacc.", "epsilon\nproven"]
+    table.add_column("model\n  what differs", overflow="fold", min_width=14 if len(ways) < 3 else None)
+    headings = ["AUC\n95%", "TPR at\n1% FPR", "test acc.\n(train)", "epsilon\nproven"]
     shown = [f"shown\nas {number}" for number in range(1, len(ways) + 1)]
     for heading in [*headings, *(shown if len(ways) > 1 else ["epsilon\nshown"])]:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -145,11 +145,10 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             leak, point = f"{run.strongest.auc:.3f}\n{low:.3f}-{high:.3f}", run.tpr
             named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
         table.add_row(
-            Text(visible(f"{run.name}\n  {run.defence or 'defence not stated'}")),
+            Text(visible(f"{run.name}\n  {run.subject.defence or run.subject.description}")),
             leak,
             named,
-            f"{run.subject.train_accuracy:.3f}",
-            f"{run.subject.test_accuracy:.3f}",
+            f"{run.subject.test_accuracy:.3f}\n({run.subject.train_accuracy:.3f})",
             _proven(run),
             *("" if run.lower is None or not run.lower.comparable(way) else _shown(run.lower) for way in ways),
             *([] if ways else [""]),

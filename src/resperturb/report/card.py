@@ -49,7 +49,7 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
         *rests_on,
         f"\nNot covered: {'; '.join(RESIDUAL)}.",
         f"\n## Evaluation\n\nAccuracy {subject.train_accuracy:.3f} on training records and "
-        f"{subject.test_accuracy:.3f} on others. Defence: {_text(model.defence or 'not stated')}.\n",
+        f"{subject.test_accuracy:.3f} on others. Defence: {_text(model.defence)}.\n",
     ]
     reviewers = [fact for fact in subject.facts if fact.reviewers_only and fact.value and for_reviewers]
     if reviewers:

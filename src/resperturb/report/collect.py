@@ -68,7 +68,7 @@ class ReportedModel:
     @property
     def defence(self) -> str:
         """What keeps it from leaking, in a word or two."""
-        return self.subject.defence
+        return self.subject.defence or "not stated"
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -171,7 +171,8 @@ class ReportedModel:
         subject = self.subject
         line: dict[str, object] = {
             "name": self.name,
-            "defence": subject.defence,
+            "defence": subject.defence or None,
+            "description": subject.description or None,
             "level": subject.level,
             "network": subject.network or None,
             "train_accuracy": subject.train_accuracy,

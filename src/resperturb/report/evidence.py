@@ -37,13 +37,14 @@ class Declared(BaseModel):
     purpose: str | None = None
     released_to: str | None = None
     responsible: str | None = None
+    defence: str | None = None
 
 
 # What a clause can be answered by; the fields of Declared come on top.
 FIELDS = (
     *("policy", "decision", "tried", "membership", "low_false_alarms", "most_exposed", "attribute_inference"),
     *("model_inversion", "reconstruction", "guarantee", "delta", "unit", "assumptions", "lower_bound", "verdict"),
-    *("defence", "accuracy", "files", *Declared.model_fields),
+    *("accuracy", "files", *Declared.model_fields),
 )
 
 
@@ -64,12 +65,13 @@ def answers(decision: Decision, declared: Declared) -> dict[str, str | None]:
     if guarantee.claimed_epsilon < math.inf:
         found["delta"], found["unit"] = f"Delta {guarantee.delta:g}.", guarantee.compares
     found["assumptions"] = "; ".join(f"{one.statement} ({one.status})" for one in guarantee.assumptions) or None
-    found["defence"] = f"Defence: {model.defence}." if model.defence else None
     found["accuracy"] = (
         f"Accuracy {subject.train_accuracy:.3f} on training records, {subject.test_accuracy:.3f} on others."
     )
     for name, value in declared.model_dump(exclude_none=True).items():
         found[name] = percent(value) if name == "prior" else f"{value}"
+    if subject.defence:
+        found["defence"] = f"Defence: {subject.defence}."
     if model.audit is None:
         return found
     found["decision"] = f"{decision.status}. {decision.meaning}"

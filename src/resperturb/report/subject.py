@@ -53,7 +53,8 @@ class Subject:
 
     Attributes:
         name: The name that it has before a report makes names differ.
-        defence: What keeps it from leaking, in a word or two: ``additive 0.5``, ``DP-SGD 1.1``, ``none``.
+        defence: What keeps it from leaking, in a word or two: ``additive 0.5``, ``none``; empty where not known.
+        description: What was trained, where no more is known of it.
         level: The strength of the defence; 0 without any.
         network: The network in a word; empty where it is not known.
         train_accuracy: Accuracy on members.
@@ -72,6 +73,7 @@ class Subject:
     train_accuracy: float
     test_accuracy: float
     guarantee: Callable[[float | None], Guarantee]
+    description: str = ""
     level: float = 0.0
     network: str = ""
     seconds: float | None = None
@@ -91,7 +93,8 @@ def subject_of_audit(audit: AuditResult, name: str) -> Subject:
     """Describe the model of an audit of which nothing else is known."""
     return Subject(
         name=name,
-        defence=audit.model.description,
+        defence="",
+        description=audit.model.description,
         train_accuracy=audit.model.train_accuracy,
         test_accuracy=audit.model.test_accuracy,
         guarantee=lambda delta: audit.guarantee,
