@@ -90,6 +90,8 @@ def test_the_command_counts_and_writes_a_page(audited_run: Run, tmp_path: Path) 
     shown = page.read_text()
     assert "&lt;b&gt;stigma" in shown
     assert "No clause is quoted" in shown
+    assert "<dt>data subjects</dt><dd>200</dd>" in shown
+    assert '<dt>purpose</dt><dd><span class="rule" aria-label="to fill in">' in shown
     assert shown.count("for you to fill in</strong>") == told["counts"]["for you to fill in"]
 
 

@@ -101,6 +101,20 @@ def test_too_few_candidates_are_no_pass() -> None:
     assert re.search(r"is within the limit; the interval, .*, is not", lenient.reasons[0])
 
 
+def test_an_undecided_model_names_the_command_that_may_decide() -> None:
+    few = audited(0, rows=40)
+    wanted = policy(auc=0.6)
+    assert gated(few, wanted).next_steps == ("audit more records: intervals become narrower",)
+    recipe = replace(few, subject="models of this recipe")
+    first, second = gated(recipe, wanted).next_steps
+    assert first.startswith("rp.audit(..., models=16)")
+    assert "more records" in second
+    shadows = policy(auc=0.6, evidence=RequiredEvidence(shadows=16))
+    assert gated(few, shadows).next_steps[0].startswith("rp.audit_model(..., recipe=train, shadows=16)")
+    assert gated(recipe, shadows).next_steps == ("rp.audit(..., shadows=16)",)
+    assert gated(replace(recipe, targets=14), shadows).next_steps == ("rp.audit(..., models=18)",)
+
+
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [

@@ -177,6 +177,16 @@ def test_charts_are_about_groups_where_there_are_groups(tmp_path: Path) -> None:
     assert "Scores of the strongest attack, on groups" in page
 
 
+def test_the_number_of_groups_is_the_largest_of_any_way_to_combine_their_scores(tmp_path: Path) -> None:
+    audit = audited(3, leak=1.0, rows=800, groups=200, out=tmp_path / "audit")
+    first, *others = audit.attacks
+    ratio = replace(first.metrics["group"], auc=0.99)
+    other = replace(others[0], metrics={**others[0].metrics, "group, likelihood ratio": ratio})
+    model = named("mine", replace(audit, attacks=(first, other, *others[1:])))
+    assert model.strongest is not None
+    assert (model.strongest.name, model.strongest.auc) == (other.full_name, 0.99)
+
+
 def test_pooled_scores_of_several_targets_have_no_interval(leaking: ReportedModel) -> None:
     assert leaking.audit is not None
     several = replace(leaking, audit=replace(leaking.audit, targets=4))
@@ -483,8 +493,7 @@ def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]
     page = render(runs, show_records=True)
     assert page.count(picture) == 24  # twelve of each audited run
     assert "Treat it as you treat the records themselves" in page
-    data = audited_run.config.data
-    members = {f"Training image {index}" for index in load_inputs(data).member_indices(data.part)}
+    members = {f"Training image {index}" for index in load_inputs(audited_run.config.data).member_indices}
     shown = {one.alt.split(",")[0] for one in exposed_records(runs[0])}
     assert len(shown) == 12
     assert shown <= members

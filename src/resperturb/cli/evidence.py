@@ -40,7 +40,7 @@ def evidence(
     [model] = open_models([folder])
     by = default_policy() if policy is None else read_policy(policy)
     found = entries(wanted, model, by, stated)
-    write_bytes(out, render_evidence(wanted, found, model).encode())
+    write_bytes(out, render_evidence(wanted, found, model, stated).encode())
     payload = {
         "evidence": str(out),
         "text": wanted.title,

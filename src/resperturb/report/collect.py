@@ -112,7 +112,7 @@ class ReportedModel:
         """The kinds of candidates that attacks are compared on: groups where there are any, records, or canaries."""
         if self.audit is None or not self.audit.attacks:
             return ()
-        there = self.audit.attacks[0].metrics
+        there = list(dict.fromkeys(kind for attack in self.audit.attacks for kind in attack.metrics))
         groups = tuple(kind for kind in there if kind.startswith(GROUP))
         return groups or ((RECORD,) if RECORD in there else (self.audit.attacks[0].kind,))
 

@@ -209,7 +209,7 @@ def entries(text: Text, model: ReportedModel, policy: Policy, declared: Declared
     return found
 
 
-def render_evidence(text: Text, found: list[Entry], model: ReportedModel) -> str:
+def render_evidence(text: Text, found: list[Entry], model: ReportedModel, declared: Declared) -> str:
     """Return the pack as one self-contained HTML page."""
     return (
         environment()
@@ -220,6 +220,7 @@ def render_evidence(text: Text, found: list[Entry], model: ReportedModel) -> str
             counts=counts(found),
             model=model,
             attacked=attacked(model.audit),
+            declared={name.replace("_", " "): value for name, value in declared},
         )
     )
 

@@ -210,19 +210,23 @@ class Decision:
         if self.outcome == "failed":
             how = "fewer epochs, weight decay, more noise, DP-SGD; “resperturb frontier” compares them"
             return (f"Reduce the leak ({how}), then audit again.",)
+        audit, command = self.model.audit, self.model.subject.audit_command
         missing = {check.demand: int(check.limit) for check in self.checks if check.demand in EVIDENCE.values()}
-        has = self.counts.get("shadows", 0)
-        wanted = max(self.policy.evidence.shadows, has if missing else 2 * has)
+        shadows = missing.pop(EVIDENCE["shadows"], self.policy.evidence.shadows if audit is None else 0)
         steps = []
-        if wanted > has or self.model.audit is None:
-            seconds = self.model.subject.seconds
-            time = "" if seconds is None else f" (about {duration(seconds * (wanted - has))} of training)"
-            command = self.model.subject.audit_command
-            steps.append(command.replace("{shadows}", f"{wanted}").replace("{models}", f"{wanted + 2}") + time)
-        steps += [
-            f"audit at least {counted(count, what)}" for what, count in missing.items() if what != EVIDENCE["shadows"]
-        ]
-        return tuple(steps) or ("audit it with more records: intervals become narrower",)
+        if shadows and command is None:
+            steps.append(f"rp.audit_model(..., recipe=train, shadows={shadows}) (it takes a recipe)")
+        elif command is not None and (shadows or audit is None):
+            seconds, more = self.model.subject.seconds, shadows - self.counts.get("shadows", 0)
+            time = "" if seconds is None else f" (about {duration(seconds * more)} of training)"
+            one_target = audit is None or audit.targets == 1
+            steps.append((command("shadows", shadows) if one_target else command("models", shadows + 2)) + time)
+        steps += [f"audit at least {counted(count, what)}" for what, count in missing.items()]
+        if not steps and audit is not None:
+            more = 16 if audit.targets == 1 else 2 * audit.targets
+            steps = [] if command is None else [f"{command('models', more)} (intervals then count models)"]
+            steps.append(f"audit more {several(unit_of(audit, self.model.kinds[0]))}: intervals become narrower")
+        return tuple(steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the decision as plain data."""

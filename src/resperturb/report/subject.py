@@ -65,7 +65,8 @@ class Subject:
         curves: Accuracies over the epochs.
         raw: Configuration and result, for reviewers.
         pictures: Shows training records, given by their places among so many members.
-        audit_command: How to audit it with ``{shadows}`` shadow models, of ``{models}`` in all.
+        audit_command: How to audit it, by an option (``shadows``, ``models`` to leave one out) and its value; None
+            where a recipe is needed that is not known.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Subject:
     curves: tuple[Epoch, ...] = ()
     raw: dict[str, Any] = field(default_factory=dict)
     pictures: Pictures = lambda rows, members: ()
-    audit_command: str
+    audit_command: Callable[[str, int], str] | None
 
     @property
     def gap(self) -> float:
@@ -98,5 +99,5 @@ def subject_of_audit(audit: AuditResult, name: str) -> Subject:
         train_accuracy=audit.model.train_accuracy,
         test_accuracy=audit.model.test_accuracy,
         guarantee=lambda delta: audit.guarantee,
-        audit_command="rp.audit(..., models={models})" if audit.targets > 1 else "rp.audit(..., shadows={shadows})",
+        audit_command=None if audit.subject == "this model" else lambda option, n: f"rp.audit(..., {option}={n})",
     )

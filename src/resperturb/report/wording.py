@@ -143,7 +143,7 @@ def unequal(runs: "Sequence[ReportedModel]") -> str | None:
     ]
     for what, values in (
         ("shadow models", [(run.name, str(audit.shadows.count)) for run, audit, _ in made]),
-        ("candidates", [(run.name, ", ".join(whom(kind, run.unit) for kind in run.kinds)) for run, _, _ in made]),
+        ("candidates", [(run.name, whom(run.kinds[0], run.unit)) for run, _, _ in made]),
     ):
         if len({value for _, value in values}) > 1:
             said.append(f"The {what}: {', '.join(f'{value} for “{name}”' for name, value in values)}.")

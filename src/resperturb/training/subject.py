@@ -93,7 +93,9 @@ def subject_of_run(run: Run, name: str | None = None) -> Subject:
         curves=tuple(Epoch(one.epoch, one.train_accuracy, one.test_accuracy) for one in run.metrics()),
         raw=_raw(run),
         pictures=lambda rows, members: _pictures(config, rows, members),
-        audit_command=f"resperturb audit {folder} --shadows {{shadows}}",
+        audit_command=lambda option, count: (
+            f"resperturb audit {folder} --{option} {count}" + " --design leave-one-out" * (option == "models")
+        ),
     )
 
 
