@@ -145,8 +145,8 @@ def test_what_a_guarantee_says() -> None:
         rp.privacy.dp_head.head_guarantee(mu=2 * proven.details["mu"], delta=1e-5, head="", records=1).epsilon
     )
     assert not any("read from the labels" in a.statement for a in proven.assumptions)
-    read = rp.dp_head(X, y, epsilon=1).guarantee()
-    assert any("read from the labels" in a.statement for a in read.assumptions)
+    unnamed = rp.dp_head(X, y, epsilon=1).guarantee()
+    assert any("read from the labels" in a.statement for a in unnamed.assumptions)
 
 
 def test_without_noise_nothing_is_proven_and_the_head_learns() -> None:

@@ -43,13 +43,14 @@ def scores(
     noise: Callable[[], Callable[[tuple[int, ...]], Floats]] = noise_of,
     trainings: int = 250,
 ) -> float:
-    found = {}
+    found, first = {}, np.zeros(1, dtype=int)
+    rows = HeadRows(np.zeros((1, shape[0])), first, shape[1], first, 1000)
     for present in (True, False):
         total = contributions(present)
 
         def score(total: Contributions = total) -> float:
             releases: list[Release] = []
-            SETTINGS.follow(total, shape, 1000, MU, noise(), releases.append)
+            SETTINGS.fit(rows, MU, noise(), releases.append, total)
             return statistic(releases)
 
         found[present] = [score() for _ in range(trainings)]

@@ -64,7 +64,14 @@ class Descent:
         """Return how many normals are drawn for rows of so many coordinates."""
         return self.steps * width * classes
 
-    def fit(self, rows: HeadRows, mu: float, noise: Noise, on_release: OnRelease | None = None) -> Floats:
+    def fit(
+        self,
+        rows: HeadRows,
+        mu: float,
+        noise: Noise,
+        on_release: OnRelease | None = None,
+        contributions: Contributions | None = None,
+    ) -> Floats:
         """Train a head.
 
         Args:
@@ -72,42 +79,20 @@ class Descent:
             mu: Gaussian-DP parameter of all releases together; infinite for no noise.
             noise: The source of normals.
             on_release: Called with the release of every step.
+            contributions: Maps weights to the sum that is released, which a unit must change by at most 1; None for
+                :func:`clipped_sums`.
 
         Returns:
-            The weights, one column per class.
+            The last weights, one column per class.
         """
-        shape = rows.x.shape[1], rows.classes
-        return self.follow(clipped_sums(rows, self.clip), shape, rows.units, mu, noise, on_release)
-
-    def follow(
-        self,
-        contributions: Contributions,
-        shape: tuple[int, int],
-        units: int,
-        mu: float,
-        noise: Noise,
-        on_release: OnRelease | None = None,
-    ) -> Floats:
-        """Follow noisy sums of contributions, as :meth:`fit` does; ``mu`` holds if a unit changes one by at most 1.
-
-        Args:
-            contributions: Maps weights to the sum.
-            shape: Of the weights.
-            units: The public number of units.
-            mu: Gaussian-DP parameter of all releases together.
-            noise: The source of normals.
-            on_release: Called with the release of every step.
-
-        Returns:
-            The last weights.
-        """
-        sigma, rate = self.sigma(mu), self.learning_rate(units, mu)
-        weights, velocity = np.zeros(shape), np.zeros(shape)
+        contributions = contributions or clipped_sums(rows, self.clip)
+        sigma, rate = self.sigma(mu), self.learning_rate(rows.units, mu)
+        weights = velocity = np.zeros((rows.x.shape[1], rows.classes))
         for step in range(self.steps):
-            release = Release(step, "gradient", noisy(contributions(weights), sigma, noise(shape)))
+            release = Release(step, "gradient", noisy(contributions(weights), sigma, noise(weights.shape)))
             if on_release is not None:
                 on_release(release)
-            velocity = self.momentum * velocity + release.value / units
+            velocity = self.momentum * velocity + release.value / rows.units
             weights = weights - rate * velocity
         return weights
 

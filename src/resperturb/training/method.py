@@ -5,10 +5,11 @@ Adding one is one file under ``@register_method``; another package adds one thro
 ``resperturb.methods``. Nothing outside a method's own file asks which method it is.
 """
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from resperturb.errors import UsageError
 from resperturb.registry import Registry
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from resperturb.training.config import TrainConfig
     from resperturb.training.distributed import Execution
     from resperturb.training.steps import Steps
+
+# A number above 0; None where the user says inf, which JSON does not have.
+PositiveOrNone = Annotated[
+    Annotated[float, Field(gt=0)] | None, BeforeValidator(lambda value: None if value == math.inf else value)
+]
 
 
 class Method(BaseModel):

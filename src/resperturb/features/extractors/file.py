@@ -69,7 +69,7 @@ class FileFeatures(Extractor):
                 f"{self._file} has {len(rows):,} rows of {part} features for {len(images):,} {part} images: there "
                 "must be one row per image, in the order of the data set."
             )
-        labels = _labels(self.place, part)
+        labels = _load(self.place, f"{part}_labels")
         if labels is not None and not np.array_equal(labels, images.labels.numpy()):
             raise UsageError(
                 f"the {part} labels of {self._file} are not those of the images: bring the rows into the order of "
@@ -90,10 +90,6 @@ def _array(place: Path, part: str) -> NDArray[Any]:
             f"the array {part} of {printable(place.name)} must be numbers [n, d], not {rows.dtype} {rows.shape}."
         )
     return rows
-
-
-def _labels(place: Path, part: str) -> NDArray[Any] | None:
-    return _load(place, f"{part}_labels")
 
 
 def _load(place: Path, name: str) -> NDArray[Any] | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import nn
 
 from resperturb.data.images import ImageSet
@@ -33,15 +33,11 @@ from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import Execution
-from resperturb.training.method import Method, register_method
+from resperturb.training.method import Method, PositiveOrNone, register_method
 from resperturb.training.secret import secrecy
 from resperturb.training.steps import StepOutcome, Steps, correct
 
 _logger = logging.getLogger(__name__)
-
-
-def _finite(value: object) -> object:
-    return None if value == math.inf else value
 
 
 @register_method("dp-head")
@@ -67,7 +63,7 @@ class DpHead(Method):
         "weight_decay": 0.0,
     }
 
-    target_epsilon: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_finite)] = Field(
+    target_epsilon: PositiveOrNone = Field(
         default=3.0, description="The epsilon that it is to give; inf for the same head without noise."
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="The delta of epsilon; 1e-5.")

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
@@ -33,16 +33,12 @@ from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ON_ITS_OWN, Execution
 from resperturb.training.grad_sample import grad_sample_hooks
-from resperturb.training.method import Method, register_method
+from resperturb.training.method import Method, PositiveOrNone, register_method
 from resperturb.training.secret import secrecy
 from resperturb.training.steps import StepOutcome, Steps, correct, set_random_state, steps_per_epoch
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
 _NEVER_CLIPS = torch.finfo(torch.float32).max
-
-
-def _finite(value: object) -> object:
-    return None if value == math.inf else value
 
 
 @register_method("dpsgd")
@@ -72,7 +68,7 @@ class Dpsgd(Method):
         default=None, description="The epsilon to give: of dp-head 3; of dpsgd instead of the noise."
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(default=1e-5, description="The delta of epsilon; 1e-5.")
-    clip: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_finite)] = Field(
+    clip: PositiveOrNone = Field(
         default=1.0, description="Largest norm of one image's gradient; 1.0, or inf; of dp-head 0.1."
     )
     max_physical_batch: Annotated[int, Field(gt=0)] = Field(default=64, description="Most images at once; 64.")
