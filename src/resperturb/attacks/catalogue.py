@@ -36,13 +36,7 @@ class PlannedAttack:
 
 
 def views(queries: Sequence[Query]) -> list[View]:
-    """List all ways to combine the answers to ``queries``.
-
-    Args:
-        queries: The queries of a model.
-
-    Returns:
-        The views of its answers.
+    """List all ways to combine the answers to the queries of a model.
 
     >>> [str(view) for view in views([Query("served", (1, 4))])][-2:]
     ['served, 4 draws, spread', 'served, 4 draws, votes']

@@ -4,9 +4,6 @@ A model is more robust around the records that it was trained on. The votes are 
 augmented queries.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from resperturb.attacks.evidence import Evidence
 from resperturb.attacks.registry import register_attack
 from resperturb.attacks.signals import View
@@ -18,14 +15,5 @@ CHOQUETTE = "Choquette-Choo et al. 2021 (arXiv:2007.14321)"
 @register_attack("label-only", CHOQUETTE, combinations=("votes",))
 def label_only(evidence: Evidence, view: View) -> Scores:
     """Score by the share of answers that are right."""
-    return share_right(evidence.answers[view.access].correct[: evidence.count, : view.draws])
-
-
-def share_right(correct: NDArray[np.bool_]) -> Scores:
-    """Return the share of right answers of each record, ``correct`` being ``[rows, queries]``.
-
-    >>> share_right(np.array([[True, False], [True, True]])).tolist()
-    [0.5, 1.0]
-    """
-    shares: Scores = correct.mean(axis=1)
+    shares: Scores = evidence.answers[view.access].correct[: evidence.count, : view.draws].mean(axis=1)
     return shares

@@ -35,14 +35,8 @@ def modified_entropy_by_class(evidence: Evidence, view: View) -> Scores:
 def class_thresholds(inside: NDArray[np.int64], outside: NDArray[np.int64], edges: Floats) -> Floats:
     """Return for each class the edge below which most members and fewest others of shadow models lie.
 
-    Args:
-        inside: Members of shadows between two edges, ``[classes, edges + 1]``.
-        outside: The same of non-members.
-        edges: Values of the signal, ascending.
-
-    Returns:
-        The threshold of each class with the highest balanced accuracy; a class that lacks members or non-members
-        gets the threshold of all classes together.
+    ``inside`` and ``outside`` count members and non-members of shadow models between two edges,
+    ``[classes, edges + 1]``. A class that lacks either gets the threshold of all classes together.
 
     >>> class_thresholds(np.array([[5, 1, 0]]), np.array([[1, 0, 5]]), np.array([0.1, 1.0])).tolist()
     [1.0]

@@ -40,12 +40,6 @@ def quantile_scores(features: Floats, values: Floats, population: Floats, popula
         population: The same features of records that are no members.
         population_values: The target's signal of those.
 
-    Returns:
-        One score per candidate.
-
-    Raises:
-        UsageError: If the population is empty.
-
     >>> rng = np.random.default_rng(0)
     >>> known, noise = rng.normal(size=(400, 1)), rng.normal(size=400)
     >>> scores = quantile_scores(known[:2], known[:2, 0] + [0.0, 9.0], known, known[:, 0] + noise)

@@ -123,11 +123,6 @@ class Signals:
     entropy: Singles
     modified_entropy: Singles
 
-    def select(self, rows: Ints) -> "Signals":
-        """Return the signals of ``rows``, in that order."""
-        arrays = {name: getattr(self, name)[rows] for name in self.__annotations__ if name != "averages"}
-        return Signals(averages=self.averages, **arrays)
-
     def average(self, name: str, draws: int) -> Floats:
         """Return one of the averaged signals over ``draws`` draws."""
         if draws not in self.averages:
@@ -158,14 +153,7 @@ class Signals:
 
 
 def signals_from(arrays: Mapping[str, Array], rows: int) -> Signals:
-    """Check arrays that were kept of signals, and return the signals.
-
-    Args:
-        arrays: The arrays of :class:`Signals` by name.
-        rows: The number of rows that they must be about.
-
-    Returns:
-        The signals.
+    """Check arrays that were kept of the signals of so many rows, and return the signals.
 
     Raises:
         ResperturbError: They are not the signals of ``rows`` rows.
@@ -220,9 +208,6 @@ def signals_of(draws: Iterable[ArrayLike], labels: Ints, averages: Sequence[int]
         draws: One array per draw.
         labels: The label of every row.
         averages: The numbers of draws that logits are averaged over.
-
-    Returns:
-        The signals.
 
     Raises:
         ResperturbError: The outputs are not finite.

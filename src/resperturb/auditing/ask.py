@@ -25,16 +25,7 @@ SHUFFLED = (
 
 
 def ask(fitted: Fitted, rows: Ints, labels: Ints, draws: tuple[int, ...]) -> Answers:
-    """Query a model about rows in every way that attacks use.
-
-    Args:
-        fitted: The model.
-        rows: Row numbers.
-        labels: Label of each of them.
-        draws: The numbers of draws that logits are averaged over.
-
-    Returns:
-        The signals of every query.
+    """Query a model about rows in every way that attacks use; logits are averaged over ``draws`` draws.
 
     Raises:
         UsageError: The model does not answer in the order of the rows.

@@ -215,16 +215,9 @@ def _matrices(keys: Sequence[str], design: Design, candidates: Candidates, place
 def evidence_of(
     models: Models, design: Design, seen: Sequence[View], stage: str = ""
 ) -> Iterator[tuple[int, Evidence]]:
-    """Yield every target with the evidence about it; answers are read twice, one file at a time.
+    """Yield the number of every target and the evidence about it, on the views that attacks use.
 
-    Args:
-        models: The models and their answers.
-        design: Who was trained on what.
-        seen: The views that attacks use.
-        stage: The checkpoint; the model itself if empty.
-
-    Yields:
-        The number of a target, and its evidence.
+    Answers are read twice, one file at a time: those of a checkpoint, or of the models themselves without ``stage``.
     """
     candidates, targets = models.candidates, design.targets.tolist()
     totals = ShadowStatistics.empty(dict.fromkeys(seen), len(candidates.rows))
@@ -324,9 +317,7 @@ def _most_exposed(
     members: Bools,
     settings: Settings,
     attacks: Sequence[PlannedAttack],
-) -> MostExposed | None:
-    if evidence.shadows is None:
-        return None
+) -> MostExposed:
     # Without the noise where that can be had, or else over as many draws as there are.
     plain = [attack.view for attack in attacks if attack.view.combination == "mean logit"]
     view = max(plain, key=lambda view: (view.access == "weights", view.draws))
@@ -358,14 +349,9 @@ def without_population(candidates: Candidates, shadows: int) -> list[str]:
 
 
 def exposed_units(models: Models, design: Design) -> Exposed | None:
-    """Name the units whose membership the models give away; None where models do not come in complete pairs.
+    """Name the units whose membership the models give away, by their place among the sorted units of the candidates.
 
-    Args:
-        models: The models and their answers.
-        design: A leave-one-out design.
-
-    Returns:
-        The exposed units, by their place among the sorted units of the candidates.
+    None where the models of a leave-one-out design do not come in complete pairs.
     """
     targets = design.targets
     paired = len(targets) % 2 == 0 and (design.partner[targets[::2]] == targets[1::2]).all()

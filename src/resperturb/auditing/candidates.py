@@ -63,13 +63,6 @@ class Candidates:
             found[CANARIES] = self.kinds != RECORD
         return found
 
-    def select(self, chosen: Bools) -> "Candidates":
-        """Return some of the candidates, with the same population."""
-        kept = np.concatenate([np.flatnonzero(chosen), np.arange(len(self), len(self.rows))])
-        return Candidates(
-            self.rows[kept], self.labels[kept], self.kinds[chosen], self.units[chosen], self.unit, self.always
-        )
-
 
 def candidates_of(
     labels: ArrayLike,

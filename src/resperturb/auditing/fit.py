@@ -116,16 +116,6 @@ def fit_models(
 ) -> tuple[Design, "Models", tuple[str, ...]]:
     """Fit and query what is missing, and apply the rules for failures.
 
-    Args:
-        trainee: What fits.
-        candidates: What is queried.
-        design: Who is trained on what.
-        draws: The numbers of draws that answers are averaged over.
-        store: Where answers are kept.
-        engine: Where to fit.
-        jobs: Fits at a time; as many as the engine has room for if None.
-        quiet: Say nothing on stderr.
-
     Returns:
         The design without models that did not learn, access to the answers, and what was left out and why.
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -88,12 +89,12 @@ def fitted(predictor: Any, classes: int, stage: str = "") -> Fitted:
     )
 
 
-def check_train(train: Any, arguments: int = 2) -> None:
+def check_train(train: Any) -> None:
     """Refuse what cannot be called with row numbers and a seed."""
     if not callable(train):
         raise UsageError(f"train must be a function of row numbers and a seed, not {type(train).__name__}.")
     try:
-        inspect.signature(train).bind(*range(arguments))
+        inspect.signature(train).bind(np.arange(1), 0)
     except TypeError as error:
         raise UsageError(f"train must take two arguments, row numbers and a seed ({error}).") from None
     except ValueError:  # some callables have no signature
@@ -192,23 +193,13 @@ def function_digest(function: Any) -> str:
             source = inspect.getsource(function if hasattr(function, "__code__") else type(function))
         except (OSError, TypeError):  # typed at a prompt
             source = getattr(function, "__qualname__", type(function).__qualname__)
-        defaults = [_plain(getattr(function, name, None)) for name in ("__defaults__", "__kwdefaults__")]
-        parts = [source, _constants(code), *defaults, *_captured(function)]
+        held = [getattr(function, name, None) for name in ("__defaults__", "__kwdefaults__")]
+        for cell in getattr(function, "__closure__", None) or ():
+            with suppress(ValueError):  # not assigned yet
+                # Lists are mostly of results, and grow.
+                held += [] if isinstance(cell.cell_contents, list | dict) else [cell.cell_contents]
+        parts = [source, _constants(code), *map(_plain, held)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _captured(function: Any) -> list[str]:
-    """Write the plain values that a closure holds; lists are left out, for they are mostly of results, and grow."""
-    cells = [cell for cell in getattr(function, "__closure__", None) or () if _is_filled(cell)]
-    return [_plain(cell.cell_contents) for cell in cells if not isinstance(cell.cell_contents, list | dict)]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:  # not assigned yet
-        return False
-    return True
 
 
 def _constants(code: CodeType | None) -> str:

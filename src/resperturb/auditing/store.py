@@ -129,12 +129,7 @@ class Scores:
 
 
 class Store:
-    """Answers and results of one audit: in a folder, or in memory where there is none.
-
-    Args:
-        folder: The folder; None for memory.
-        plan: What the audit was asked to do.
-    """
+    """The answers of one audit: in a folder, or in memory where there is none."""
 
     def __init__(self, folder: Path | None, plan: Plan) -> None:
         self.folder, self.plan = folder, plan

@@ -177,15 +177,7 @@ def crafted_weights(model: nn.Module, images: Tensor, labels: Tensor, steps: int
 def crafted_canary(answer: Answer, images: Tensor, seed: int = 0) -> tuple[Tensor, int]:
     """Choose the image and the label that the initial network is most wrong about.
 
-    The images are blank ones, random ones, and the others turned into their negatives.
-
-    Args:
-        answer: The logits that the initial network gives images.
-        images: The other records: what an image looks like.
-        seed: Seed of the random images.
-
-    Returns:
-        An image of the type of the others, and a label.
+    The images are blank ones, random ones, and negatives of ``images``, the other records.
     """
     low, high = images.min(), images.max()
     generator = torch.Generator().manual_seed(seed)

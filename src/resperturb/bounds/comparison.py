@@ -127,13 +127,7 @@ class Comparison:
 
 
 def per_group(scores: Scores, members: Bools, units: Ints, how: str = "mean") -> tuple[Scores, Bools]:
-    """Combine the scores of each unit's rows.
-
-    Args:
-        scores: One score per row.
-        members: Membership of every row; the same for all rows of a unit.
-        units: Unit of every row.
-        how: ``mean``, or ``sum`` for log-likelihood ratios.
+    """Combine the scores of each unit's rows by their mean, or the ``sum`` of log-likelihood ratios.
 
     Returns:
         One score per unit, and which units are members.

@@ -60,9 +60,6 @@ def exposed(values: Floats, members: Bools, rate: float = 0.05) -> Exposed:
         members: Membership [K, n]; models 2j and 2j + 1 are opposite.
         rate: The false discovery rate.
 
-    Returns:
-        The exposed units.
-
     Raises:
         UsageError: The models do not come in pairs of opposite membership, or a value is not finite.
 

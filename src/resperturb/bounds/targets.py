@@ -45,12 +45,6 @@ def mean_estimate(values: ArrayLike) -> Estimate:
     The degrees of freedom count pairs of models, and the factor sqrt(2) the dependence between targets. It is about
     this pool of records under other coins and seeds. For fewer than four targets nothing is known of the error.
 
-    Args:
-        values: One value per target, such as its AUC.
-
-    Raises:
-        UsageError: A value is missing.
-
     >>> [round(end, 3) for end in mean_estimate([0.6, 0.62, 0.58, 0.6, 0.61, 0.59]).interval(0.95)]
     [0.565, 0.635]
     """
@@ -63,11 +57,7 @@ def mean_estimate(values: ArrayLike) -> Estimate:
 
 
 def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackMetrics:
-    """Combine what one attack finds on each of several targets.
-
-    Args:
-        metrics: The metrics of each target, for one kind of candidate.
-        confidence: Confidence of the intervals.
+    """Combine what one attack finds on each of several targets, for one kind of candidate.
 
     Returns:
         Means over targets, with intervals and tests that count targets. ``members``, ``nonmembers`` and ``groups``
@@ -205,9 +195,6 @@ def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, ma
         second: The values of the other setting on the same coins.
         confidence: Confidence of the interval; the two one-sided tests of equivalence share 1 - ``confidence`` each.
         margin: The largest difference that does not matter.
-
-    Returns:
-        The mean difference, its interval, and whether the settings are equivalent.
 
     Raises:
         UsageError: The two do not have one finite value for each of the same targets.
