@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -182,22 +182,16 @@ class Run:
         Raises:
             ResperturbError: The training wrote down another epsilon, so the number of records was changed.
         """
-        if self.config.method.private:
-            self._check_epsilon(self._guarantee(None))
-        return self._guarantee(delta)
-
-    def _guarantee(self, delta: float | None) -> Guarantee:
-        result = self.result
-        return guarantee_of(self.config, result.records, result.channels, result.image_size, delta)
-
-    def _check_epsilon(self, proven: Guarantee) -> None:
-        entries = self.metrics()
-        said = entries[-1].epsilon if entries and not proven.not_met else None
-        if said is not None and abs(said - proven.epsilon) > SAME_EPSILON * proven.epsilon:
-            raise ResperturbError(
-                f"{self.metrics_path} says epsilon {said:.4g}, and {CONFIG} gives {proven.epsilon:.4g} for "
-                f"{self.result.records} records; {DAMAGED}."
-            )
+        result, entries = self.result, self.metrics()
+        proven = partial(guarantee_of, self.config, result.records, result.channels, result.image_size)
+        if self.config.method.private and entries and (said := entries[-1].epsilon) is not None:
+            own = proven()
+            if not own.not_met and abs(said - own.epsilon) > SAME_EPSILON * own.epsilon:
+                raise ResperturbError(
+                    f"{self.metrics_path} says epsilon {said:.4g}, and {CONFIG} gives {own.epsilon:.4g} for "
+                    f"{result.records} records; {DAMAGED}."
+                )
+        return proven(delta)
 
     def metrics(self) -> list[EpochMetrics]:
         """Read the metrics, one entry per epoch."""
@@ -213,7 +207,6 @@ class Run:
             ResperturbError: The weights are not those of this run.
         """
         result = self.result
-
         request = request_of(self.config, len(result.classes), result.channels, result.image_size)
         with torch.random.fork_rng(devices=[]):
             bare, _ = build_with_notes(self.config.model, replace(request, pretrained=False))

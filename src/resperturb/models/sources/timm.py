@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 from resperturb.models.adapt import library
 from resperturb.models.names import NetworkName
 from resperturb.models.source import NetworkSource, Request, register_network
@@ -39,8 +39,5 @@ class Timm(NetworkSource):
         except (OSError, RuntimeError) as error:
             if not request.pretrained:
                 raise
-            raise ResperturbError(
-                f"the pretrained weights of {name} could not be fetched ({type(error).__name__}). Fetch them where "
-                "there is a network, and give the file (--weights FILE)."
-            ) from error
+            raise self.unfetched(name, error) from error
         return model

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 from resperturb.models.adapt import adapt_channels, library, replace_head
 from resperturb.models.names import NetworkName
 from resperturb.models.source import NetworkSource, Request, register_network
@@ -39,8 +39,5 @@ class Torchvision(NetworkSource):
         except (TypeError, ValueError) as error:
             raise UsageError(f"torchvision cannot build {name.name} with {options}: {error}.") from error
         except OSError as error:
-            raise ResperturbError(
-                f"the pretrained weights of {name} could not be fetched ({type(error).__name__}). Fetch them where "
-                "there is a network, and give the file (--weights FILE)."
-            ) from error
+            raise self.unfetched(name, error) from error
         return adapt_channels(model, request.in_channels)
