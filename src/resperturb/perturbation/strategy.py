@@ -1,21 +1,8 @@
 """What a strategy of noise is, and the strategies by name.
 
-A strategy is a frozen dataclass of its parameters. A new one is one file in ``perturbation/strategies`` (or an entry
-point of another package in the group ``resperturb.strategies``) with a class that says what it does to a sum::
-
-    @register_strategy("laplace")
-    @dataclass(frozen=True)
-    class Laplace(Strategy):
-        gamma: float
-
-        def apply(self, total, shortcut, noise):
-            ...
-
-        @property
-        def is_noisy(self):
-            return self.gamma > 0
-
-``perturb``, ``load``, configurations, the audit and the report then know it by its name.
+A strategy is a frozen dataclass of its parameters. A new one is one file in ``perturbation/strategies``, or an entry
+point of another package in the group ``resperturb.strategies`` (docs/extend.md has one). ``perturb``, ``load``,
+configurations, the audit and the report then know it by its name.
 """
 
 from abc import ABC, abstractmethod

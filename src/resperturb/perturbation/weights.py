@@ -102,14 +102,27 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
     if not isinstance(model, nn.Module):
         raise UsageError(f"load needs a model or a function that returns one, not {model!r}.")
     inner = unwrapped(model)
-    if tensors is None:
-        _check_pretrained(path, inner, record)
-    else:
+    if tensors is not None:
         _check_tensors(path, inner, tensors)
+    else:
+        own = getattr(getattr(inner, "config", None), METADATA_KEY, None)
+        if not isinstance(own, dict) or (own.get("strategy"), own.get("junctions")) != (
+            record.strategy,
+            record.junctions,
+        ):
+            raise UsageError(
+                f"the model does not come from {path}; first read its weights with "
+                f"{type(inner).__name__}.from_pretrained."
+            )
     strategy = strategy_from_dict(record.strategy) if override is None else override
     present = strategy_of(inner)
     if present is None and strategy is not None:
-        _perturb_as_saved(path, inner, strategy, record)
+        names = [junction.name for junction in junctions(inner)]
+        where = None if names == record.junctions or not record.junctions else record.junctions
+        try:
+            perturb(inner, strategy, targets=where)
+        except UsageError as error:
+            raise UsageError(f"cannot put the noise of {path} into {type(inner).__name__}: {error}") from error
     elif present != strategy:
         raise UsageError(
             f"{path} was saved with {record.strategy}, and the model is perturbed by {present}; load into an "
@@ -127,15 +140,6 @@ class _Record:
     strategy: dict[str, Any]
     junctions: list[str]
     checksum: str | None = None
-
-
-def _perturb_as_saved(path: Path, model: nn.Module, strategy: Strategy, record: _Record) -> None:
-    names = [junction.name for junction in junctions(model)]
-    where = None if names == record.junctions or not record.junctions else record.junctions
-    try:
-        perturb(model, strategy, targets=where)
-    except UsageError as error:
-        raise UsageError(f"cannot put the noise of {path} into {type(model).__name__}: {error}") from error
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -226,18 +230,6 @@ def _record(path: Path, text: str | None) -> _Record:
     except UsageError as error:
         raise UsageError(f"{path} names a perturbation that this resperturb cannot apply: {error}") from None
     return _Record(strategy, names, checksum)
-
-
-def _check_pretrained(path: Path, model: nn.Module, record: _Record) -> None:
-    own = getattr(getattr(model, "config", None), METADATA_KEY, None)
-    if not isinstance(own, dict) or (own.get("strategy"), own.get("junctions")) != (
-        record.strategy,
-        record.junctions,
-    ):
-        raise UsageError(
-            f"the model does not come from {path}; first read its weights with "
-            f"{type(model).__name__}.from_pretrained."
-        )
 
 
 def _check_tensors(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:

@@ -28,24 +28,23 @@ def training_length(
     batch_size: int | None = None,
     records: int | None = None,
 ) -> TrainingLength:
-    """Count from ``epochs``, or from ``steps``, ``batch_size`` and ``records``.
+    """Count how often a record is used, from epochs or from steps.
 
-    Records are taken to be shuffled and used once per epoch. A begun epoch counts whole, for it may have used the
-    record already. Given epochs, a short batch at the end of each is a step too, as in training. Given steps, an
-    epoch has ``records // batch_size`` of them, the fewest there can be (a loader that drops the last short batch),
-    so that ``passes`` is right for either kind of loader.
+    Records are taken to be shuffled and used once per epoch, and a begun epoch counts whole. Given epochs, a short
+    batch at the end of each is a step too, as in training. Given steps, an epoch has ``records // batch_size`` of
+    them, as of a loader that drops the short batch, so that ``passes`` is right for either kind of loader.
 
     Args:
-        epochs: Passes over the data; or else give steps.
-        steps: Of training, with ``batch_size`` and ``records``.
+        epochs: Passes over the data.
+        steps: Steps of training, instead of epochs; they need the other two.
         batch_size: Records per step.
-        records: In the training set.
+        records: Records in the training set.
 
     Returns:
         The length.
 
     Raises:
-        UsageError: Neither epochs nor steps are given, or too little beside the steps, or a number is not positive.
+        UsageError: Epochs and steps are both given or both missing, or a number is not positive.
 
     >>> training_length(epochs=2.5).passes
     3

@@ -1,16 +1,7 @@
 """Where images come from: one module per kind of source, each registered; other packages may add more.
 
-A source is a class with ``accepts`` and ``read``, registered under a name::
-
-    @data_sources.register("hdf5")
-    class Hdf5:
-        def accepts(self, place: Place) -> bool:
-            return place.path is not None and place.path.suffix == ".h5"
-
-        def read(self, place: Place) -> Parts:
-            ...
-
-A package offers the module that does so under the entry point group ``resperturb.data_sources``.
+A source is a class with ``accepts`` and ``read``, registered under a name (docs/extend.md has one). Another package
+offers its module under the entry point group ``resperturb.data_sources``.
 """
 
 import os

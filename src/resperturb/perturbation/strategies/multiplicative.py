@@ -91,14 +91,16 @@ class Multiplicative(Strategy):
 
     def lost(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[str]:
         """Say whether the noise on the outputs is gone."""
-        if not self.output_std:
-            return []
-        return [
-            f"the last layer of {type(network).__name__} was replaced, or its hooks removed, and with it the noise "
-            "on the outputs"
-            for network in networks
-            if not _has_output_noise(network, source)
-        ]
+        phrases = []
+        for network in networks if self.output_std else ():
+            layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
+            hooks = layers[-1]._forward_hooks.values() if layers else ()
+            if not any(isinstance(hook, OutputNoise) and hook.source is source for hook in hooks):
+                phrases.append(
+                    f"the last layer of {type(network).__name__} was replaced, or its hooks removed, and with it the "
+                    "noise on the outputs"
+                )
+        return phrases
 
     def probes(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[Probe]:
         """Measure the noise on the outputs of every network."""
@@ -159,12 +161,6 @@ def last_linear(network: nn.Module) -> nn.Linear:
     if not layers:
         raise UsageError(f"{type(network).__name__} has no linear layer for output_std to go to.")
     return layers[-1]
-
-
-def _has_output_noise(network: nn.Module, source: NoiseSource) -> bool:
-    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    hooks = layers[-1]._forward_hooks.values() if layers else ()
-    return any(isinstance(hook, OutputNoise) and hook.source is source for hook in hooks)
 
 
 class OutputProbe(Probe):

@@ -24,15 +24,14 @@ def unreadable_modules(model: nn.Module) -> list[nn.Module]:
     >>> unreadable_modules(nn.Linear(2, 2))
     []
     """
-    return [module for module in model.modules() if _is_to_be_read(module) and not _can_be_read(module)]
-
-
-def _can_be_read(module: nn.Module) -> bool:
-    if next(module.parameters(), None) is None:
-        return True
-    function = plain_function(class_of(module).forward)
-    own = vars(module).get("forward", class_of(module).forward)  # somebody may have put another one on the instance
-    return function is not None and function_source(function) is not None and plain_function(own) is function
+    unreadable = []
+    for module in model.modules():
+        if _is_to_be_read(module) and next(module.parameters(), None) is not None:
+            function = plain_function(class_of(module).forward)
+            own = vars(module).get("forward", class_of(module).forward)  # the instance may have another one
+            if function is None or function_source(function) is None or plain_function(own) is not function:
+                unreadable.append(module)
+    return unreadable
 
 
 def _is_to_be_read(module: nn.Module) -> bool:

@@ -70,12 +70,9 @@ def additions(tree: ast.AST) -> Iterator[ast.AST]:
     """
     for node in ast.walk(tree):
         adds = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Add)
-        if adds or (isinstance(node, ast.Call) and _called(node) in ("add", "add_")):
+        called = node.func if isinstance(node, ast.Call) else None
+        if adds or (isinstance(called, ast.Attribute) and called.attr in ("add", "add_")):
             yield node
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else ""
 
 
 def plain_function(function: Any) -> FunctionType | None:
