@@ -2,9 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from resperturb_reproduction.figures.sde import convergence_figure, reversal_figure, sweep_figure
+from resperturb_reproduction.figures.sde import reversal_figure, sweep_figure
 from resperturb_reproduction.figures.style import save_figure
-from resperturb_reproduction.sde import run_reversal, study_convergence, sweep_gamma
+from resperturb_reproduction.sde import run_reversal, sweep_gamma
 
 IMAGE = np.random.default_rng(0).random((12, 16, 3))
 
@@ -59,14 +59,6 @@ def test_the_multiplicative_sweep_says_that_gamma_has_no_scale():
     written = texts(sweep_figure(sweep_gamma(IMAGE, "multiplicative", gammas=(0.1, 1.0), dt=0.1, seeds=(0,))))
     assert "the same on every scale" in written
     assert "0–255" not in written
-
-
-def test_the_convergence_is_drawn_with_measured_and_theoretical_slopes():
-    study = study_convergence(IMAGE, paths=400)
-    written = texts(convergence_figure(study))
-    for curve in (*study.strong, *study.weak):
-        assert f"{curve.name}: slope {curve.slope:.3f}" in written
-        assert f"(theory {curve.theory:g})" in written
 
 
 def test_figures_are_the_same_bytes_from_the_same_seed(tmp_path):

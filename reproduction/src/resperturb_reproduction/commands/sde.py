@@ -8,7 +8,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb_reproduction.sde import ConvergenceStudy, ReversalResult
+    from resperturb_reproduction.sde import ReversalResult
 
 
 def register(app: typer.Typer) -> None:
@@ -30,18 +30,17 @@ def sde(
 ) -> None:
     """Push an image through the ODE and the SDE behind a residual network, and try to get it back.
 
-    Writes the paper's panels beside three stronger attackers, the reversal error over gamma, and the
-    convergence of the scheme against theory. Takes about twenty seconds.
+    Writes the paper's panels next to those of three stronger attackers, and the reversal error over gamma. Takes
+    about fifteen seconds.
 
     Example: `resperturb sde --image portrait.jpg --strategy multiplicative --out figures`
     """
     from rich.console import Console
 
     from resperturb.files import write_json
-    from resperturb_reproduction.figures.sde import convergence_figure, reversal_figure, sweep_figure
+    from resperturb_reproduction.figures.sde import reversal_figure, sweep_figure
     from resperturb_reproduction.figures.style import save_figure
-    from resperturb_reproduction.sde import load_image, run_reversal, sample_image, study_convergence, sweep_gamma
-    from resperturb_reproduction.sde.reversal import QUERIES
+    from resperturb_reproduction.sde import QUERIES, load_image, run_reversal, sample_image, sweep_gamma
 
     _make_folder(out)
     pixels = sample_image() if image is None else load_image(image)
@@ -49,25 +48,21 @@ def sde(
         result = run_reversal(pixels, strategy, gamma, dt, seed)
         status.update("Measuring the reversal error over gamma")
         sweep = sweep_gamma(pixels, strategy, dt=dt, seeds=range(seed, seed + QUERIES))
-        status.update("Measuring the convergence of the scheme")
-        study = study_convergence(pixels, seed=seed)
         status.update("Drawing")
         files = [
             *save_figure(reversal_figure(result), out / f"sde-{result.strategy}"),
             *save_figure(sweep_figure(sweep), out / f"sde-{result.strategy}-sweep"),
-            *save_figure(convergence_figure(study), out / "sde-convergence"),
         ]
     numbers = {
         **result.summary(),
         "source": "drawn sample" if image is None else str(image),
         "sweep": sweep.summary(),
-        "convergence": study.summary(),
     }
     written = out / f"sde-{result.strategy}.json"
     write_json(written, numbers)
     files.append(written)
     payload = {**numbers, "files": [str(path) for path in files]}
-    emit(payload, as_json, lambda console: _show(console, result, study, files))
+    emit(payload, as_json, lambda console: _show(console, result, files))
 
 
 def _make_folder(out: Path) -> None:
@@ -80,7 +75,7 @@ def _make_folder(out: Path) -> None:
         raise UsageError(f"--out {out} cannot be made a folder: {error.strerror}. Choose another one.") from error
 
 
-def _show(console: Any, result: "ReversalResult", study: "ConvergenceStudy", files: list[Path]) -> None:
+def _show(console: Any, result: "ReversalResult", files: list[Path]) -> None:
     from rich.table import Table
 
     from resperturb_reproduction.sde import ATTACKERS
@@ -100,12 +95,6 @@ def _show(console: Any, result: "ReversalResult", study: "ConvergenceStudy", fil
     table.add_section()
     table.add_row("A guess of one colour", f"{result.blind.relative_l2:.3g}", f"{result.blind.psnr:.1f}")
     console.print(table)
-    slopes = ", ".join(
-        f"{kind} {curve.name} {curve.slope:.2f} (theory {curve.theory:g})"
-        for kind, curves in (("strong", study.strong), ("weak", study.weak))
-        for curve in curves
-    )
-    console.print(f"Order of convergence: {slopes}.")
     console.print("A large error is not privacy: look at the panel of averaged queries.")
     for path in files:
         console.print(f"Wrote {path}", markup=False, soft_wrap=True)

@@ -77,7 +77,7 @@ def _draw_computed(result: Computed, drawable: Any) -> "dict[str, Figure]":
         return {name: patches_figure(result, drawable)}
     from resperturb_reproduction.figures.sde import reversal_figure, sweep_figure
 
-    reversal, sweep, _ = drawable
+    reversal, sweep = drawable
     return {name: reversal_figure(reversal), f"{name}-gamma": sweep_figure(sweep)}
 
 

@@ -1,4 +1,4 @@
-"""The figures of the continuous picture: the panels, the error over gamma, the convergence of the scheme."""
+"""The figures of the continuous picture: the panels, and the error over gamma."""
 
 import math
 from typing import TYPE_CHECKING
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb_reproduction.figures.style import BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILLION, paper_style
-from resperturb_reproduction.sde import Attacker, Convergence, ConvergenceStudy, GammaSweep, ReversalResult
+from resperturb_reproduction.figures.style import BLUE, GREEN, GREY, ORANGE, PAGE, VERMILLION, paper_style
+from resperturb_reproduction.sde import Attacker, GammaSweep, ReversalResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +70,7 @@ def sweep_figure(sweep: GammaSweep) -> "Figure":
     with paper_style():
         figure = Figure(figsize=(PAGE, 3.2))
         left, right = figure.subplots(1, 2)
-        tables = ((left, sweep.relative_l2, sweep.blind_relative_l2), (right, sweep.psnr, sweep.blind_psnr))
+        tables = ((left, sweep.relative_l2, sweep.blind.relative_l2), (right, sweep.psnr, sweep.blind.psnr))
         for axes, table, blind in tables:
             for name, label in labels.items():
                 _band(axes, sweep.gammas, table[name], label, _COLOUR[name], dashed=name == "ode")
@@ -93,30 +93,6 @@ def sweep_figure(sweep: GammaSweep) -> "Figure":
             known = f"SDE, noise known: at most {_ten_to(worst_known)}, off the axis"
             left.plot([], [], color=_COLOUR["known_noise"], label=known)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return figure
-
-
-def convergence_figure(study: ConvergenceStudy) -> "Figure":
-    """Strong and weak errors over dt with their fitted slopes, and the slopes theory asks for."""
-    from matplotlib.figure import Figure
-
-    colours = {"additive": BLUE, "multiplicative": VERMILLION}
-    with paper_style():
-        figure = Figure(figsize=(PAGE, 3.0))
-        left, right = figure.subplots(1, 2)
-        for axes, curves in ((left, study.strong), (right, study.weak)):
-            for curve, marker in zip(curves, ("o", "s", "^"), strict=False):
-                _convergence_line(axes, curve, colours.get(curve.name, PURPLE), marker)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.set_xlabel("step size dt")
-            axes.legend(loc="upper left")
-            low, high = axes.get_ylim()
-            axes.set_ylim(low, high * 6)
-        left.set_ylabel(r"$E\,|X_{dt}(1) - X(1)|$")
-        right.set_ylabel(r"$|E\,X_{dt}(1) - E\,X(1)|$")
-        left.set_title("Strong error (of the ODE: relative $L_2$)")
-        right.set_title(f"Weak error ({study.paths:,} paths, ± 2 std. errors)")
     return figure
 
 
@@ -160,17 +136,3 @@ def _band(
     )  # fmt: skip
     if values.shape[1] > 1:
         axes.fill_between(gammas, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.25, linewidth=0)
-
-
-def _convergence_line(axes: "Axes", curve: Convergence, colour: str, marker: str) -> None:
-    slope = f"{curve.slope:.3f}"
-    if curve.slope_standard_error > 0:
-        slope += f" ± {2 * curve.slope_standard_error:.3f}"
-    label = f"{curve.name}: slope {slope} (theory {curve.theory:g})"
-    axes.errorbar(
-        curve.dts, curve.errors, yerr=2 * curve.standard_errors, color=colour, marker=marker,
-        linestyle="none", capsize=2, label=label,
-    )  # fmt: skip
-    # The theory's line runs through the geometric middle of the measured points.
-    middle = np.exp(np.mean(np.log(curve.errors) - curve.theory * np.log(curve.dts)))
-    axes.plot(curve.dts, middle * curve.dts**curve.theory, color=colour, linewidth=1.0, linestyle="--")

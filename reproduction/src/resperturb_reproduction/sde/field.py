@@ -56,15 +56,6 @@ def velocity(image: Array) -> Array:
     return pixels.take(source_pixels(rows, cols), axis=-2).reshape(image.shape)
 
 
-def fraction_read(rows: int, cols: int) -> float:
-    """The share of the pixels that F reads at all; the others reach the features only through the skip.
-
-    >>> fraction_read(2, 3)
-    0.6666666666666666
-    """
-    return float(np.unique(source_pixels(rows, cols)).size / (rows * cols))
-
-
 def undo_step(after: Array, scale: Array | float, dt: float) -> Array:
     """The image x with ``scale x + dt F(x) = after``, exactly: what one Euler step started from.
 

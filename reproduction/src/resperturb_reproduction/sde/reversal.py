@@ -1,15 +1,14 @@
-"""How well can an image be recovered from its features? Four attackers on the SDE, and the ODE beside them.
+"""Measure how well an image is recovered from its features: by four attackers on the SDE, and from the ODE.
 
-The paper's backward scheme adds noise of its own, which makes the SDE look harder to reverse than it is. So the
-same features also go to attackers who do not: one who leaves the noise out, one who asks several times and
-averages, and one who knows the noise.
+The paper's backward scheme adds noise of its own, which makes the SDE look harder to reverse than it is. The same
+features therefore also go to attackers who leave the noise out, average several queries, or know the noise.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from resperturb_reproduction.sde.field import Array
 from resperturb_reproduction.sde.flow import (
     BrownianPath,
     Strategy,
-    check_finite,
     check_gamma,
-    check_strategy,
     forward_ode,
     forward_sde,
     invert_sde,
@@ -52,25 +49,18 @@ _FORWARD, _BACKWARD, _QUERY = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """What an attacker made of the features, and how far it is from the original.
+    """An attacker's image and its error, measured on values that are not clipped to [0, 1].
 
-    ``relative_l2`` is ``|recovered - original| / |original|``; ``psnr`` is in dB with a peak of 1. Both are
-    measured on the values as they are, not clipped to [0, 1].
+    ``relative_l2`` is ``|recovered - original| / |original|``; ``psnr`` is in dB with a peak of 1.
     """
 
     image: Array
     relative_l2: float
     psnr: float
 
-    @classmethod
-    def of(cls, image: Array, original: Array) -> "Recovery":
-        """Measure ``image`` against ``original``.
-
-        >>> found = Recovery.of(np.full((1, 1, 1), 0.4), np.full((1, 1, 1), 0.5))
-        >>> round(found.relative_l2, 3), round(found.psnr, 3)
-        (0.2, 20.0)
-        """
-        return cls(image, relative_l2(image, original), psnr(image, original))
+    def errors(self) -> dict[str, float]:
+        """Return the errors without the image."""
+        return {"relative_l2": self.relative_l2, "psnr_db": self.psnr}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +79,7 @@ class ReversalResult:
     blind: Recovery
 
     def summary(self) -> dict[str, Any]:
-        """The numbers and the settings they were measured with, without the images."""
+        """Return the numbers and their settings, without the images."""
         rows, cols, channels = self.original.shape
         return {
             "strategy": self.strategy,
@@ -98,11 +88,8 @@ class ReversalResult:
             "seed": self.seed,
             "queries_averaged": self.queries,
             "image": {"rows": rows, "cols": cols, "channels": channels, "scale": "[0, 1]"},
-            "errors": {
-                name: {"relative_l2": found.relative_l2, "psnr_db": found.psnr, "what": ATTACKERS[name]}
-                for name, found in self.recoveries.items()
-            },
-            "blind_guess": {"relative_l2": self.blind.relative_l2, "psnr_db": self.blind.psnr},
+            "errors": {name: {**r.errors(), "what": ATTACKERS[name]} for name, r in self.recoveries.items()},
+            "blind_guess": self.blind.errors(),
         }
 
 
@@ -120,11 +107,10 @@ class GammaSweep:
     seeds: tuple[int, ...]
     relative_l2: Mapping[Attacker, Array]
     psnr: Mapping[Attacker, Array]
-    blind_relative_l2: float
-    blind_psnr: float
+    blind: Recovery
 
     def summary(self) -> dict[str, Any]:
-        """Mean, least and largest error over the seeds for every attacker and gamma."""
+        """Return mean, least and largest error over the seeds for every attacker and gamma."""
         return {
             "strategy": self.strategy,
             "dt": self.dt,
@@ -133,7 +119,7 @@ class GammaSweep:
             "gammas": self.gammas,
             "relative_l2": {name: _spread(values) for name, values in self.relative_l2.items()},
             "psnr_db": {name: _spread(values) for name, values in self.psnr.items()},
-            "blind_guess": {"relative_l2": self.blind_relative_l2, "psnr_db": self.blind_psnr},
+            "blind_guess": self.blind.errors(),
         }
 
 
@@ -148,8 +134,7 @@ def run_reversal(
     >>> error["known_noise"] < error["ode"] < error["averaged"] < error["noise_free"] < error["paper"]
     True
     """
-    image, chosen, gamma = check_image(image), check_strategy(strategy), check_gamma(gamma)
-    number_of_steps(dt)
+    image, chosen = _checked(image, strategy, (gamma,), dt)
     if queries < 1:
         raise UsageError(f"{queries} queries cannot be averaged: use at least 1.")
 
@@ -169,8 +154,6 @@ def run_reversal(
             "averaged": reverse_ode(total / queries, dt),
             "known_noise": invert_sde(features, chosen, gamma, path(_FORWARD)),
         }
-    for found in recovered.values():
-        check_finite(found, gamma, dt)
     return ReversalResult(
         strategy=chosen,
         gamma=gamma,
@@ -180,8 +163,8 @@ def run_reversal(
         original=image,
         ode_features=ode_features,
         sde_features=features,
-        recoveries=MappingProxyType({name: Recovery.of(found, image) for name, found in recovered.items()}),
-        blind=Recovery.of(blind_guess(image), image),
+        recoveries=MappingProxyType({name: _recovery(found, image, gamma, dt) for name, found in recovered.items()}),
+        blind=_recovery(blind_guess(image), image, gamma, dt),
     )
 
 
@@ -192,7 +175,7 @@ def sweep_gamma(
     dt: float = 0.01,
     seeds: Sequence[int] = range(QUERIES),
 ) -> GammaSweep:
-    """The reversal errors over ``gammas``, once for each seed; the seeds' features are also averaged.
+    """Measure the reversal errors over ``gammas``, once for each seed; the seeds' features are also averaged.
 
     All gammas share a seed's noise, so the curves differ by gamma and not by luck.
 
@@ -200,18 +183,16 @@ def sweep_gamma(
     >>> sweep.relative_l2["paper"].shape, sweep.relative_l2["averaged"].shape
     ((2, 2), (2, 1))
     """
-    image, chosen = check_image(image), check_strategy(strategy)
-    number_of_steps(dt)
+    image, chosen = _checked(image, strategy, gammas, dt)
     if not gammas or not seeds:
         raise UsageError("A sweep needs at least one gamma and at least one seed.")
-    stack = np.array([check_gamma(gamma) for gamma in gammas]).reshape(-1, 1, 1, 1)
+    stack = np.array(gammas, dtype=float).reshape(-1, 1, 1, 1)
     images = np.broadcast_to(image, (len(gammas), *image.shape))
 
-    errors: dict[Attacker, list[list[tuple[float, float]]]] = {name: [] for name in ATTACKERS}
+    found: dict[Attacker, list[list[Recovery]]] = {name: [] for name in ATTACKERS}
 
     def measure(attacker: Attacker, recovered: Array) -> None:
-        check_finite(recovered, max(gammas), dt)
-        errors[attacker].append([(relative_l2(one, image), psnr(one, image)) for one in recovered])
+        found[attacker].append([_recovery(one, image, max(gammas), dt) for one in recovered])
 
     total: Array = np.zeros(images.shape)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -225,46 +206,53 @@ def sweep_gamma(
                 measure("known_noise", invert_sde(features, chosen, stack, forward))
         measure("averaged", reverse_ode(total / len(seeds), dt))
     measure("ode", np.broadcast_to(reverse_ode(forward_ode(image, dt), dt), images.shape))
-    tables = {name: np.array(columns).transpose(2, 1, 0) for name, columns in errors.items()}
 
-    blind = Recovery.of(blind_guess(image), image)
+    def table(measured: str) -> Mapping[Attacker, Array]:
+        tables = {name: np.array([[getattr(r, measured) for r in c] for c in rows]).T for name, rows in found.items()}
+        return MappingProxyType(tables)
+
     return GammaSweep(
         strategy=chosen,
         dt=dt,
         gammas=tuple(float(gamma) for gamma in gammas),
-        seeds=tuple(int(seed) for seed in seeds),
-        relative_l2=MappingProxyType({name: table[0] for name, table in tables.items()}),
-        psnr=MappingProxyType({name: table[1] for name, table in tables.items()}),
-        blind_relative_l2=blind.relative_l2,
-        blind_psnr=blind.psnr,
+        seeds=tuple(seeds),
+        relative_l2=table("relative_l2"),
+        psnr=table("psnr"),
+        blind=_recovery(blind_guess(image), image, 0.0, dt),
     )
 
 
-def relative_l2(image: Array, original: Array) -> float:
-    """``|image - original| / |original|`` in the Euclidean norm.
+def _checked(image: Array, strategy: str, gammas: Sequence[float], dt: float) -> tuple[Array, Strategy]:
+    if strategy not in get_args(Strategy):
+        raise UsageError(f"Unknown strategy '{strategy}': use additive or multiplicative.")
+    number_of_steps(dt)
+    for gamma in gammas:
+        check_gamma(gamma)
+    return check_image(image), strategy  # type: ignore[return-value]
 
-    >>> relative_l2(np.array([0.0, 4.0]), np.array([3.0, 4.0]))
-    0.6
-    """
+
+def _recovery(image: Array, original: Array, gamma: float, dt: float) -> Recovery:
+    """Measure ``image`` against ``original``; refuse what left the range in which its square can be measured."""
+    if not np.abs(image).max() < 1e150:
+        raise UsageError(
+            f"The simulation overflowed with gamma = {gamma:g} and dt = {dt:g}: use a smaller gamma or a smaller dt."
+        )
+    return Recovery(image, relative_l2(image, original), psnr(image, original))
+
+
+def relative_l2(image: Array, original: Array) -> float:
+    """Compute ``|image - original| / |original|`` in the Euclidean norm."""
     return float(np.linalg.norm(image - original) / np.linalg.norm(original))
 
 
 def psnr(image: Array, original: Array) -> float:
-    """Peak signal-to-noise ratio in dB for a peak of 1; infinite for a perfect copy.
-
-    >>> round(psnr(np.array([0.1]), np.array([0.0])), 6)
-    20.0
-    """
+    """Compute the peak signal-to-noise ratio in dB for a peak of 1; infinite for a perfect copy."""
     mean_square = float(np.mean((image - original) ** 2))
     return math.inf if mean_square == 0 else -10.0 * math.log10(mean_square)
 
 
 def blind_guess(image: Array) -> Array:
-    """The best guess of one colour: what an attacker gets who sees nothing but the average colour.
-
-    >>> blind_guess(np.array([[[0.0], [1.0]]])).ravel().tolist()
-    [0.5, 0.5]
-    """
+    """Return the best guess of one colour: what an attacker gets who sees nothing but the average colour."""
     return np.broadcast_to(image.mean(axis=(0, 1), keepdims=True), image.shape)
 
 
