@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from resperturb_reproduction import networks
-from resperturb_reproduction.reproduce.declarations import Cell, Variant
+from resperturb_reproduction.reproduce.declarations import Cell
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import Scale
 
@@ -52,15 +52,12 @@ def test_noise_on_a_post_activation_sum_is_as_large_as_gamma() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_trained_as_a_resnet8_is_and_read_back(name: str, tmp_path: Path) -> None:
+    scale = Scale("fashion-sample", 1, 1, limit=80, batch_size=20)
     networks_of = {
-        network: target_config(
-            Cell("cifar10", Variant(strategy="additive", gamma=0.5, network=network)),
-            Scale("fashion-sample", 1, 1, limit=80, batch_size=20),
-            seed=0,
-        )
-        for network in ("resnet8", f"resperturb_reproduction.networks:{name}")
+        network: target_config(Cell("cifar10", additive=0.5, network=network), scale, seed=0)
+        for network in ("", name.removesuffix("_resnet8"))
     }
     standard, other = (config.model_dump(exclude={"model", "network_fingerprint"}) for config in networks_of.values())
     assert other == standard
-    run = train(networks_of[f"resperturb_reproduction.networks:{name}"], runs=tmp_path)
+    run = train(networks_of[name.removesuffix("_resnet8")], runs=tmp_path)
     assert len(junctions(open_run(run.path).load_model())) == 3

@@ -8,7 +8,7 @@ import pytest
 from resperturb_reproduction.figures import reproduction as figures
 from resperturb_reproduction.figures.style import save_figure
 from resperturb_reproduction.reproduce.declarations import BY_ID
-from resperturb_reproduction.reproduce.results import Computed, DataUsed, Measured, RowMetrics, Trained
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, DataUsed, Measured, Trained
 
 from reproduction.tests.reproduce.examples import AUDIT, made, result, row
 
@@ -20,23 +20,25 @@ def drawn(name: str, seeds: int = 1) -> Trained:
     return result(name, *(replace(one, audit=AUDIT) for one in rows))
 
 
-KINDS = ("cifar10-table", "cifar10-sweep", "roc-additive")
+def test_roc_curves_and_pages_are_drawn_whole_and_with_nothing_measured(tmp_path: Path) -> None:
+    found: dict[str, AnyResult] = {name: drawn(name) for name in ("cifar10-table", "cifar10-sweep")}
+    curves = drawn("roc-additive")
+    for name, figure in (figures.draw(Measured(curves)) | figures.page_figures(found)).items():
+        (svg,) = save_figure(figure, tmp_path / name, ("svg",))
+        assert svg.read_text().startswith("<?xml")
 
+    def empty(whole: Trained) -> Trained:
+        return replace(whole, rows=tuple(replace(r, measured={}, audit=None, roc=None) for r in whole.rows))
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_kind_is_drawn_whole_and_with_nothing_measured(tmp_path: Path, name: str) -> None:
-    whole = drawn(name)
-    (figure,) = figures.draw(Measured(whole)).values()
-    (svg,) = save_figure(figure, tmp_path / name, ("svg",))
-    assert svg.read_text().startswith("<?xml")
-    rows = tuple(replace(r, measured=RowMetrics(), audit=None, thresholds=(), roc=None) for r in whole.rows)
-    for stem, empty in figures.draw(Measured(replace(whole, rows=rows))).items():
-        save_figure(empty, tmp_path / stem, ("svg",))
+    nothing: dict[str, AnyResult] = {name: empty(one) for name, one in found.items() if isinstance(one, Trained)}
+    for name, figure in (figures.draw(Measured(empty(curves))) | figures.page_figures(nothing)).items():
+        save_figure(figure, tmp_path / name, ("svg",))
 
 
 def test_bars_are_the_interval_of_the_mean_over_seeds() -> None:
-    one = result("cifar10-sweep", row("cifar10-sweep", "non-private", seeds=3))
-    (figure,) = figures.draw(Measured(one)).values()
+    figure = figures.sweeps_figure(
+        {"cifar10-sweep": result("cifar10-sweep", row("cifar10-sweep", "non-private", seeds=3))}
+    )
     bar = figure.axes[0].collections[0].get_segments()[0]  # type: ignore[attr-defined]
     # Student's 97.5% quantile with 2 degrees of freedom, times the standard error of the mean of three.
     assert (bar[1][1] - bar[0][1]) / 2 == pytest.approx(4.303 * 0.01 / 3**0.5, rel=1e-3)

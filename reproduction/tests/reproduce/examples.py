@@ -8,7 +8,6 @@ from resperturb_reproduction.reproduce.results import (
     Made,
     Roc,
     Row,
-    RowMetrics,
     Spread,
     Threshold,
     Trained,
@@ -34,27 +33,18 @@ def row(name: str, key: str, preset: str = "cpu", auc: float = 0.61, seeds: int 
     def spread(mean: float) -> Spread:
         return Spread(mean, 0.01, tuple(mean + 0.001 * seed for seed in range(seeds)), tuple(range(seeds)))
 
-    measured = RowMetrics(
-        auc=spread(auc),
-        adaptive_auc=spread(auc + 0.02),
-        train_accuracy=spread(0.9),
-        test_accuracy=spread(0.6),
-        gap=spread(0.3),
-    )
+    means = {"auc": auc, "adaptive_auc": auc + 0.02, "train_accuracy": 0.9, "test_accuracy": 0.6, "gap": 0.3}
     return Row(
         key=key,
         name=cell.name,
         data=data,
         preset=preset,
-        networks=cell.variant.networks,
-        strategy=cell.variant.strategy,
-        gamma=cell.variant.gamma,
+        strategy=cell.strategy,
+        gamma=cell.gamma,
         paper=cell.paper,
-        measured=measured,
+        measured={metric: spread(mean) for metric, mean in means.items()},
         seeds=tuple(range(seeds)),
-        seeds_wanted=3,
         runs=(f"{preset}-{data}-{key}",),
-        input_noise=dict(cell.variant.noise).get("input_std") != 0.0,
         thresholds=tuple(Threshold(t, None if t > 0.7 else 0.6, 0.4) for t in (0.5, 0.6, 0.8)),
         roc=Roc((0.0, 0.4, 1.0), (0.0, 0.6, 1.0)),
         trained={f"{preset}-{data}-{key}": 60.0},

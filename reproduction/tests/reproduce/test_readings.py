@@ -8,7 +8,7 @@ import torch
 from resperturb_reproduction.figures.readings import readings_figure
 from resperturb_reproduction.networks import stem_noise_resnet8
 from resperturb_reproduction.reproduce import readings as readings_module
-from resperturb_reproduction.reproduce.declarations import BY_ID, PLAIN, READINGS, Cell, Printed, Variant
+from resperturb_reproduction.reproduce.declarations import BY_ID, READINGS, Cell, Printed
 from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import PRESETS, Scale
@@ -22,7 +22,7 @@ from resperturb.training import Execution, load_inputs, method_of, open_run, tra
 
 PRINTED = Printed(0.511, 0.760, 0.695)
 SCALE = Scale("fashion-sample", 11, 1, limit=80, batch_size=10)
-NOISY = target_config(Cell("cifar10", Variant(strategy="additive", gamma=0.5), PRINTED), SCALE, seed=0)
+NOISY = target_config(Cell("cifar10", additive=0.5, paper=PRINTED), SCALE, seed=0)
 
 
 def test_to_watch_a_training_changes_nothing_in_it(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_training_that_is_killed_while_it_is_measured_goes_on_from_there(tmp_p
 
 
 def test_a_network_without_noise_has_no_draws_to_average(tmp_path: Path) -> None:
-    config = target_config(Cell("cifar10", PLAIN), replace(SCALE, epochs=5), seed=0)
+    config = target_config(Cell("cifar10"), replace(SCALE, epochs=5), seed=0)
     (look,) = read_trajectory(watch(config, tmp_path / "plain").path)
     assert look.averaged_test_accuracy is look.noiseless_test_accuracy is None
     assert 0 <= look.train_accuracy <= 1

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from resperturb_reproduction.reproduce.results import Row, RowMetrics, Spread, Trained
+from resperturb_reproduction.reproduce.results import Row, Spread, Trained
 from resperturb_reproduction.reproduce.verdicts import (
     Spreads,
     Verdict,
@@ -25,7 +25,7 @@ RECORDS = 12_500
 def valued(one: Row, **values: list[float]) -> Row:
     """The row with these values, one for each seed."""
     count = len(next(iter(values.values())))
-    measured = RowMetrics(**{name: spread(each, 0.004, range(count)) for name, each in values.items()})
+    measured: dict[str, Spread | None] = {name: spread(each, 0.004, range(count)) for name, each in values.items()}
     return replace(one, measured=measured, seeds=tuple(range(count)), runs=(f"{one.preset}-{one.key}",))
 
 
@@ -149,8 +149,9 @@ def test_a_claim_between_two_rows_that_both_differ_says_so() -> None:
             for key, test in ((PLAIN, 0.1), (NOISY, 0.4))
         ),
     )
-    found = {f.claim.topic: f.verdict for f in judge_claims(whole, Spreads([known(1.0)]))}
-    assert "both rows differ" in found["beats non-private"].detail
+    found = {f.claim.topic: f for f in judge_claims(whole, Spreads([known(1.0)]))}
+    assert found["beats non-private"].both_differ
+    assert "both rows differ" in found["beats non-private"].verdict.detail
 
 
 def test_claims_compare_rows_of_the_best_preset_that_has_both() -> None:
@@ -158,7 +159,7 @@ def test_claims_compare_rows_of_the_best_preset_that_has_both() -> None:
     best = row(NAME, PLAIN, "paper")
     both = replace(lower, made=(*lower.made, *result(NAME, best).made), rows=(*lower.rows, best))
     found = {f.claim.topic: f for f in judge_claims(both, Spreads([both]))}
-    assert (found["lower AUC"].preset, found["lower AUC"].verdict.seeds) == ("cpu", 3)
+    assert (found["lower AUC"].verdict.reduced, found["lower AUC"].verdict.seeds) == (True, 3)
     assert found["beats DP-SGD"].verdict.word == "not measured"
 
 

@@ -13,8 +13,7 @@ from resperturb.cli.output import JsonOption, emit
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resperturb_reproduction.reproduce.declarations import Experiment
-    from resperturb_reproduction.reproduce.results import AnyResult, Measured, Row
+    from resperturb_reproduction.reproduce.results import AnyResult, Measured
     from resperturb_reproduction.reproduce.verdicts import Spreads
 
 PresetOption = Annotated[
@@ -28,9 +27,7 @@ RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all training
 ResultsOption = Annotated[
     Path | None, typer.Option("--results", help="Folder of results and figures. [default: RUNS/results-PRESET]")
 ]
-JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Trainings at a time. [default: one, or all cores but for quick]")
-]
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Trainings at a time.")]
 SeedsOption = Annotated[
     int | None, typer.Option("--seeds", min=1, help="Trainings of every table row. [default: the preset's]")
 ]
@@ -85,7 +82,7 @@ def run(
     ] = None,
     runs: RunsOption = RUNS,
     results: ResultsOption = None,
-    jobs: JobsOption = None,
+    jobs: JobsOption = 1,
     seeds: SeedsOption = None,
     shadows: ShadowsOption = None,
     attacks: AttacksOption = None,
@@ -105,28 +102,26 @@ def run(
     """
     from rich.console import Console
 
-    from resperturb.engine import local_engine
     from resperturb.files import plain
     from resperturb_reproduction.reproduce.declarations import chosen, with_attacks
     from resperturb_reproduction.reproduce.library import Library
     from resperturb_reproduction.reproduce.presets import preset_named
-    from resperturb_reproduction.reproduce.results import load_all, refuse_smoke_test
+    from resperturb_reproduction.reproduce.results import load, load_all, refuse_smoke_test
     from resperturb_reproduction.reproduce.runner import run_experiments
     from resperturb_reproduction.reproduce.verdicts import Spreads
 
     picked = with_attacks(chosen(ids, _listed(rows), _listed(data)), _listed(attacks))
     size, folder = preset_named(preset, seeds, shadows), _results(results, runs, preset)
     for experiment in picked:
-        refuse_smoke_test(folder, experiment.id, preset)
+        refuse_smoke_test(load(folder, experiment.id), folder, preset)
     on = engine_of(engine, ray_address, ray_cpus, ray_gpus)
     progress = Console(stderr=True, quiet=as_json, highlight=False, soft_wrap=True, markup=False)
-    at_a_time = jobs if on is not local_engine else _jobs(jobs, preset)
-    library = Library(runs, at_a_time, progress.print, on, may_train=not measure_only)
+    library = Library(runs, jobs, progress.print, on, may_train=not measure_only)
     kept: dict[str, AnyResult] = {}
     files: dict[str, list[str]] = {}
 
-    def keep(experiment: "Experiment", measured: "Measured") -> None:
-        kept[experiment.id], files[experiment.id] = _keep(folder, measured)
+    def keep(measured: "Measured") -> None:
+        kept[measured.result.id], files[measured.result.id] = _keep(folder, measured)
 
     run_experiments(picked, size, library, keep)
     spreads = Spreads([*load_all(folder).values(), *kept.values()])
@@ -155,7 +150,7 @@ def show_status(
     preset: PresetOption = "quick",
     runs: RunsOption = RUNS,
     results: ResultsOption = None,
-    jobs: JobsOption = None,
+    jobs: JobsOption = 1,
     seeds: SeedsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -169,24 +164,26 @@ def show_status(
     from resperturb_reproduction.reproduce.status import status
 
     picked = chosen(ids or ["all"])
-    found = status(picked, preset_named(preset, seeds), runs, _results(results, runs, preset), _jobs(jobs, preset))
+    found = status(picked, preset_named(preset, seeds), runs, _results(results, runs, preset), jobs)
 
     def show(console: "Console") -> None:
         lines = [
             (
                 line.id,
-                f"{line.done} of {line.trainings}" if line.trainings else "",
+                f"{line.trainings - len(line.missing)} of {line.trainings}" if line.trainings else "",
                 f"{line.core_seconds_left / 3600:.2f}" if line.trainings else "",
                 "complete" if line.complete else "partial" if found.preset in line.presets else "none",
             )
             for line in found.experiments
         ]
         _table(console, ("ID", "trainings", "left, core-hours", "result"), lines)
+        for name in {name: None for line in found.experiments if ids for name in line.missing}:
+            console.print(f"Not trained: {name}", soft_wrap=True)
         times = "plan; nothing is measured yet" if found.measured_over_planned is None else "measured times"
+        hours = found.core_seconds_left / 3600
         console.print(
-            f"{found.done} of {found.trainings} trainings are done (shared ones counted once). Left: "
-            f"{found.core_seconds_left / 3600:.1f} core-hours, about {found.seconds_left / 3600:.1f} hours with "
-            f"{found.jobs} jobs (from the {times}), without the attacks and audits.",
+            f"{found.done} of {found.trainings} trainings are done, shared ones counted once. Left without "
+            f"audits: {hours:.1f} core-hours, {hours / jobs:.1f} hours with {jobs} jobs (from the {times}).",
             soft_wrap=True,
         )
 
@@ -238,14 +235,6 @@ def _results(results: Path | None, runs: Path, preset: str) -> Path:
     return runs / f"results-{preset}" if results is None else results
 
 
-def _jobs(jobs: int | None, preset: str) -> int:
-    from resperturb.engine import usable_cores
-
-    if jobs is not None:
-        return jobs
-    return 1 if preset == "quick" else usable_cores()
-
-
 def _keep(folder: Path, measured: "Measured") -> "tuple[AnyResult, list[str]]":
     from resperturb_reproduction.figures.reproduction import draw
     from resperturb_reproduction.figures.style import save_figure
@@ -275,35 +264,26 @@ def _judged(result: "AnyResult", spreads: "Spreads") -> "dict[str, object]":
 
 
 def _show_result(console: "Console", result: "AnyResult", spreads: "Spreads") -> None:
-    from resperturb_reproduction.reproduce.results import Budgets, Computed
+    from resperturb_reproduction.reproduce.results import Computed
     from resperturb_reproduction.reproduce.verdicts import judge_claims, judge_row
 
     if isinstance(result, Computed):
         console.print(f"{result.id}: {result.verdict}", soft_wrap=True)
         return
-    if isinstance(result, Budgets):
-        for line in result.rows:
-            console.print(f"{result.id}: {line.data}, {line.name}: {line.verdict}", soft_wrap=True)
-        return
-    metrics = ("auc", "train_accuracy", "test_accuracy")
-    rows = [
-        (row.key, row.preset, *(_beside(row, name) for name in metrics), str(judge_row(row, result, spreads)))
-        for row in result.shown
-    ]
+    metrics = {"auc": "AUC", "adaptive_auc": "adaptive", "train_accuracy": "train", "test_accuracy": "test"}
+    lines = []
+    for row in result.shown:
+        values = [(row.of(name), getattr(row.paper, name, None)) for name in metrics]
+        cells = [
+            ("–" if found is None else f"{found.mean:.3f}") + ("" if published is None else f" ({published:.3f})")
+            for found, published in values
+        ]
+        strongest = "–" if row.audit is None else f"{row.audit.auc:.3f}"
+        lines.append((f"{row.data} {row.key}", *cells, strongest, str(judge_row(row, result, spreads))))
     console.print(f"{result.id}: published values are in brackets")
-    _table(console, ("row", "preset", "AUC", "training accuracy", "test accuracy", "published row"), rows)
-    for row in result.attacked:
-        strongest = f"{row.audit.auc:.3f} ({row.audit.strongest})" if row.audit else "no audit"
-        adaptive = _beside(row, "adaptive_auc")
-        console.print(f"  {row.key}, preset {row.preset}: adaptive {adaptive}, strongest {strongest}", soft_wrap=True)
+    _table(console, ("row", *metrics.values(), "strongest", "published row"), lines)
     for found in judge_claims(result, spreads):
         console.print(f"  {found.claim.text} {found.verdict}. {found.verdict.detail}", soft_wrap=True)
-
-
-def _beside(row: "Row", metric: str) -> str:
-    found, printed = row.measured.of(metric), getattr(row.paper, metric, None)
-    ours = "?" if found is None else f"{found.mean:.3f}"
-    return ours + ("" if printed is None else f" ({printed:.3f})")
 
 
 def _table(console: "Console", headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -1,4 +1,4 @@
-"""The readings of the printed rows as paths in the plane of training and test accuracy."""
+"""The readings of the published rows as paths in the plane of training and test accuracy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ SHOWN_FROM = 0.4
 
 
 def readings_figure(found: Sequence[Watched]) -> "Figure":
-    """Draw every reading as a path, AUC as colour, a number where it stands last, a star for the printed row.
+    """Draw every reading as a path, AUC as colour, a number at its end, a star for the published row.
 
     The first data set has the large panel. Paths of networks without noise are dashed, and so is the disc at the end
     of a training that is not finished.

@@ -50,27 +50,16 @@ SWEEPS = tuple(
 
 
 def draw(measured: Measured) -> "dict[str, Figure]":
-    """Draw a result: its figures by file name; none if there is nothing to draw."""
-    result = measured.result
-    if isinstance(result, Computed):
-        return _draw_computed(result, measured.drawable)
-    if isinstance(result, Trained) and result.shown:
-        if result.kind == "roc":
-            return {result.id: roc_figure(result)}
-        if result.id in COMPARED:
-            return {result.id: differences_figure({result.id: result})}
-        if result.id in SWEEPS:
-            return {result.id: sweeps_figure({result.id: result})}
-    return {}
-
-
-def _draw_computed(result: Computed, drawable: Any) -> "dict[str, Figure]":
-    name = result.id
+    """Draw a result by itself: its figures by file name; none if it has none."""
+    result, name = measured.result, measured.result.id
+    if isinstance(result, Trained):
+        return {name: roc_figure(result)} if result.kind == "roc" and result.shown else {}
     if name == "readings":
         from resperturb_reproduction.figures.readings import readings_figure
         from resperturb_reproduction.reproduce.readings import watched
 
         return {name: readings_figure(found)} if (found := watched(result)) else {}
+    drawable: Any = measured.drawable
     if drawable is None:
         return {}
     if name == "idc-examples":
@@ -107,7 +96,7 @@ def differences_figure(found: Mapping[str, AnyResult]) -> "Figure":
         places = np.arange(len(lines))[::-1]
         for axes, (metric, label, colour) in zip(panels, (METRICS[0], METRICS[2]), strict=True):
             for place, (_, result, row) in zip(places, lines, strict=True):
-                measured, printed = row.measured.of(metric), getattr(row.paper, metric)
+                measured, printed = row.of(metric), getattr(row.paper, metric)
                 if measured is None or printed is None:
                     continue
                 data = result.data_of(row)
@@ -159,12 +148,12 @@ def sweeps_figure(found: Mapping[str, AnyResult]) -> "Figure":
 
 
 def _over_gamma(axes: "Axes", rows: Sequence[Row], metric: str, colour: str) -> None:
-    kept = [(row.gamma, found) for row in rows if (found := row.measured.of(metric)) is not None]
+    kept = [(row.gamma, found) for row in rows if (found := row.of(metric)) is not None]
     if kept:
         axes.errorbar(
             [gamma for gamma, _ in kept],
             [found.mean for _, found in kept],
-            yerr=[_bar(row, metric) for row in rows if row.measured.of(metric) is not None],
+            yerr=[_bar(row, metric) for row in rows if row.of(metric) is not None],
             color=colour,
             marker="o",
             capsize=2,
@@ -175,7 +164,7 @@ def _over_gamma(axes: "Axes", rows: Sequence[Row], metric: str, colour: str) -> 
 
 
 def _bar(row: Row, metric: str) -> float:
-    found = row.measured.of(metric)
+    found = row.of(metric)
     assert found is not None
     n = len(found.values)
     return found.error * (quantile(n - 1) / math.sqrt(n) if n > 1 else 1.96)

@@ -80,15 +80,13 @@ class Library:
         for folder in (self.folder, self.folder / ".shadows"):
             wanted = [config for config in bound.values() if self.place(config) == folder]
             self._adopt(wanted, folder)
-            for config in wanted if self.may_train else ():
-                self._repair(folder / config.digest)
             missing = [c for c in wanted if state_of(folder / c.digest)[0] != "finished"]
-            if self.may_train:
+            if self.may_train and missing:
+                for config in missing:
+                    self._repair(folder / config.digest)
                 self._train_all(missing, folder, on_done)
 
     def _train_all(self, missing: list[TrainConfig], folder: Path, on_done: Callable[[Run], None]) -> None:
-        if not missing:
-            return
         again: list[TrainConfig] = []
 
         def note(config: TrainConfig, error: ResperturbError) -> None:
@@ -99,35 +97,25 @@ class Library:
                 self.failures[config.digest] = str(error)
 
         train_many(missing, folder, self.jobs, on_done, engine=self.engine, on_failure=note)
-        for config in again:  # alone, one that died has all of the memory
+        while again:  # alone, one that died has all of the memory
+            config = again.pop(0)
             try:
-                self._train_alone(config, folder, on_done)
+                train_many([config], folder, 1, on_done, engine=self.engine)
+            except BusyError:
+                again.append(config)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
             except (InterruptedTrainingError, UsageError):
                 raise
             except ResperturbError as error:
                 self.failures[config.digest] = str(error)
 
-    def _train_alone(self, config: TrainConfig, folder: Path, on_done: Callable[[Run], None]) -> None:
-        while True:
-            try:
-                train_many([config], folder, 1, on_done, engine=self.engine)
-            except BusyError:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-            else:
-                return
-
     def _repair(self, path: Path) -> None:
         state, why = state_of(path)
         if state == "damaged":
-            aside = _unused(path.parent / ".damaged" / path.name)
+            aside = path.parent / ".damaged" / f"{path.name}.{time.time_ns()}"
             aside.parent.mkdir(exist_ok=True)
             path.rename(aside)
             self.say(f"{path} is damaged ({why}); it is put aside as {aside} and trained again.")
-        elif state == "begun" and (path / "checkpoint.safetensors").exists():
-            broken = _broken_tensors(path / "checkpoint.safetensors")
-            if broken:
-                (path / "checkpoint.safetensors").unlink()
-                self.say(f"the checkpoint of {path} is damaged ({broken}); that run starts again.")
 
     def _adopt(self, wanted: Sequence[TrainConfig], folder: Path) -> None:
         """Give finished runs the name that their configuration has now, after settings were added to all of them."""
@@ -164,32 +152,13 @@ def state_of(path: Path) -> tuple[State, str]:
         return "absent", ""
     try:
         run = open_run(path)
-    except ResperturbError as error:
+        finished = run.result_path.exists()
+        if finished:
+            run.result  # noqa: B018 - it is read
+        tensors = run.model_path if finished else run.checkpoint_path
+        if finished or tensors.exists():
+            with safe_open(tensors, framework="pt") as file:  # compares its length with what its header promises
+                file.keys()
+    except (ResperturbError, SafetensorError, OSError) as error:
         return "damaged", str(error)
-    if not run.result_path.exists():
-        return "begun", ""
-    if not run.model_path.exists():
-        return "damaged", f"there is no {run.model_path.name}"
-    try:
-        _ = run.result
-    except ResperturbError as error:
-        return "damaged", str(error)
-    broken = _broken_tensors(run.model_path)
-    return ("damaged", f"{run.model_path.name}: {broken}") if broken else ("finished", "")
-
-
-def _broken_tensors(path: Path) -> str:
-    """What is wrong with a file of tensors: opening it compares its length with what its header promises."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return "" if file.keys() else "it is empty"
-    except (SafetensorError, OSError) as error:
-        return str(error)
-
-
-def _unused(path: Path) -> Path:
-    number = 1
-    while path.exists():
-        path = path.with_name(f"{path.name.split('.')[0]}.{number}")
-        number += 1
-    return path
+    return ("finished" if finished else "begun"), ""

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from resperturb.bounds import RECORD, LowerBound, roc_points
+from resperturb.bounds import RECORD, roc_points
 from resperturb.engine import Engine, local_engine
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
 from resperturb.perturbation import noise_off
 from resperturb.training import DataConfig, Run, accuracy, audit_run, load_inputs, predict
+from resperturb_reproduction.attack_network import UNITS
 from resperturb_reproduction.attackers import shadow_attack
-from resperturb_reproduction.reproduce.declarations import BUDGET_DELTA, DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
+from resperturb_reproduction.reproduce.declarations import DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
 from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, reduction
 from resperturb_reproduction.reproduce.results import AuditSummary, DataUsed, Roc, Threshold
 
 # Of what is kept in a run. To be raised with every change of what an attack or the audit finds.
-ATTACK_UNITS = "tanh"  # of the attack network
-ATTACK_SCHEMA = 4
+ATTACK_SCHEMA = 5
 AUDIT_SCHEMA = 4
 ROC_POINTS = 120
 AVERAGED_DRAWS = 16
@@ -38,7 +38,7 @@ class AttackFound:
     auc: float
     auc_interval: tuple[float, float]
     thresholds: tuple[Threshold, ...]
-    lower_bound: LowerBound
+    roc: Roc
 
     @property
     def auc_error(self) -> float:
@@ -59,45 +59,35 @@ class NoiseAccuracies:
 
 
 @dataclass(frozen=True)
-class _KeptAttack:
-    found: AttackFound
-    roc: Roc
-
-
-@dataclass(frozen=True)
 class _KeptAudit:
     schema: int
     found: AuditSummary
 
 
-def measure_attack(name: str, target: Run, shadow: Run) -> tuple[AttackFound, Roc]:
+def measure_attack(name: str, target: Run, shadow: Run) -> AttackFound:
     """Attack the target with what the shadow teaches, once: the outcome is kept in the target's run.
 
     Raises:
         ResperturbError: The attack could not be made, as with a shadow that learned nothing.
     """
     path = target.path / "reproduce" / f"attack-{name}.json"
-    kept = _kept(
-        _KeptAttack, path, lambda k: (k.found.schema, k.found.shadow) == (ATTACK_SCHEMA, shadow.config.digest)
-    )
+    kept = _kept(AttackFound, path, lambda k: (k.schema, k.shadow) == (ATTACK_SCHEMA, shadow.config.digest))
     if kept is not None:
-        return kept.found, kept.roc
+        return kept
     attack = shadow_attack(target, shadow)
-    metrics = attack.metrics()
     fpr, tpr = roc_points(attack.scores.members, attack.scores.nonmembers, ROC_POINTS)
     found = AttackFound(
         schema=ATTACK_SCHEMA,
         shadow=shadow.config.digest,
-        attack_units=ATTACK_UNITS,
+        attack_units=UNITS,
         attack_learning_rate=attack.learning_rate,
-        auc=metrics.auc,
-        auc_interval=metrics.auc_interval,
+        auc=attack.metrics.auc,
+        auc_interval=attack.metrics.auc_interval,
         thresholds=tuple(Threshold(**row) for row in attack.thresholds()),  # type: ignore[arg-type]
-        lower_bound=attack.lower_bound(BUDGET_DELTA),
+        roc=Roc(fpr=tuple(round(x, 5) for x in fpr), tpr=tuple(round(x, 5) for x in tpr)),
     )
-    roc = Roc(fpr=tuple(round(x, 5) for x in fpr), tpr=tuple(round(x, 5) for x in tpr))
-    write_json(path, _KeptAttack(found, roc))
-    return found, roc
+    write_json(path, found)
+    return found
 
 
 def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Engine = local_engine) -> AuditSummary:
@@ -107,16 +97,15 @@ def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Eng
         ResperturbError: The audit could not be made.
     """
     path = target.path / "reproduce" / "audit.json"
-    shadows = preset.shadows_of(target.config.method.private)
     if (kept := kept_audit_of(target, preset)) is not None:
         return kept
-    found = audit_run(target, shadows=shadows, jobs=jobs, draws=preset.draws, engine=engine, quiet=True)
+    found = audit_run(target, shadows=preset.shadows, jobs=jobs, draws=preset.draws, engine=engine, quiet=True)
     strongest = max(found.attacks, key=lambda attack: attack.metrics[RECORD].auc)
     record, lower = strongest.metrics[RECORD], found.epsilon_lower
     point = record.at_fpr(0.01)
     summary = AuditSummary(
         attacks=len(found.attacks),
-        shadows=shadows,
+        shadows=preset.shadows,
         draws=preset.draws,
         strongest=strongest.full_name,
         auc=record.auc,
@@ -137,8 +126,7 @@ def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Eng
 def kept_audit_of(target: Run, preset: Preset) -> AuditSummary | None:
     """Return the audit of a target that was made as a preset asks for; None if there is none."""
     kept = kept_audit(target)
-    wanted = preset.shadows_of(target.config.method.private), preset.draws
-    return kept if kept is not None and (kept.shadows, kept.draws) == wanted else None
+    return kept if kept is not None and (kept.shadows, kept.draws) == (preset.shadows, preset.draws) else None
 
 
 def kept_audit(target: Run) -> AuditSummary | None:
@@ -216,10 +204,3 @@ def _kept(kind: type[T], path: Path, answers: Callable[[T], bool]) -> T | None:
     except ResperturbError:
         return None
     return found if answers(found) else None
-
-
-def kept_attack(name: str, target: Run) -> AttackFound | None:
-    """The attack that was made on a target, if one was."""
-    path = target.path / "reproduce" / f"attack-{name}.json"
-    kept = _kept(_KeptAttack, path, lambda k: k.found.schema == ATTACK_SCHEMA)
-    return None if kept is None else kept.found

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any, cast
 
 from resperturb.files import write_bytes
 from resperturb_reproduction.reproduce.declarations import BFLOAT16, BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
 from resperturb_reproduction.reproduce.missing import missing
-from resperturb_reproduction.reproduce.readings import table as readings_table
-from resperturb_reproduction.reproduce.readings import watched
-from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Computed, Made, Row, Spread, Trained
+from resperturb_reproduction.reproduce.readings import judge, watched
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, Made, Row, Spread, Trained, trained
+from resperturb_reproduction.reproduce.trajectories import Look
 from resperturb_reproduction.reproduce.verdicts import (
     DECIDED,
     TOLERANCE,
@@ -28,22 +29,28 @@ from resperturb_reproduction.reproduce.verdicts import (
     judge_row,
 )
 
-NOTES = "notes.md"
 TABLES = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
-DECAYED = "weight-decay"
 SWEEP_IDS = (
     *(e.id for e in EXPERIMENTS if e.kind in ("sweep", "ensemble", "roc")),
     "cifar10-no-skip",
     "generalisation",
 )
-OPEN_IDS = ("readings", DECAYED, "cifar10-hypotheses", "gamma-times-dt", "gamma-curve", "cifar10-tried")
-# What the paper claims first: less leakage, and more correct answers than DP-SGD and than no noise.
+SETTINGS = ("cifar10-hypotheses", "gamma-times-dt", "gamma-curve", "cifar10-tried")
+OPEN_IDS = ("readings", "weight-decay", *SETTINGS)
+# What the paper claims first: less leakage, and higher test accuracy than DP-SGD and than no noise.
 HEADLINE: tuple[Topic, ...] = ("lower AUC", "beats DP-SGD", "beats non-private")
+METRICS = ("auc", "train_accuracy", "test_accuracy")
 
-_TOP = """# The paper, reproduced
+_TOP = """# Reproduction of the paper
 
 This page compares "Deep Learning with Data Privacy via Residual Perturbation" (arXiv:2408.05723) with our
-measurements. `resperturb reproduce report` writes it from the JSON files in `results/`."""
+measurements. `resperturb reproduce report` writes it from the JSON files in `results/`.
+
+## Does the headline hold?
+
+The headline: noise brings the attack's AUC near 0.5. Test accuracy is higher than with DP-SGD and, except on MNIST,
+than without noise. It holds where these claims are supported and the published row is met. Published values are in
+brackets."""
 
 _METHOD = f"""## Method
 
@@ -74,7 +81,7 @@ than other regularisers at equal accuracy is the question of [the audit study](a
 
 @dataclass(frozen=True)
 class Page:
-    """One page: where it is, and what it is written from."""
+    """One page: its place, and what it is written from."""
 
     path: Path
     results: Path
@@ -87,12 +94,18 @@ class Page:
         there = (self.results / f"{name}.svg").exists()
         return f"![{alt}]({self._link(f'{name}.svg')})" if there else ""
 
-    def numbers(self, name: str) -> str:
-        """Link the JSON of an experiment."""
-        return f"[{name}]({self._link(f'{name}.json')})"
+    def numbers(self, names: Iterable[str]) -> str:
+        """Link the JSON files of experiments, and the summary."""
+        links = ", ".join(f"[{name}]({self._link(f'{name}.json')})" for name in names if name in self.found)
+        return f"Numbers: {links}. [Summary](../{self.path.parent.name}.md)."
+
+    def trained(self, name: str) -> Trained | None:
+        """Find a result whose rows are trained."""
+        result = self.found.get(name)
+        return result if isinstance(result, Trained) else None
 
     def note(self, name: str) -> str:
-        """Give the paragraphs of a name."""
+        """Find the paragraphs of a name."""
         return self.notes.get(name, "")
 
     def _link(self, name: str) -> str:
@@ -101,7 +114,7 @@ class Page:
 
 def write_pages(page: Path, results: Path, found: Mapping[str, AnyResult]) -> list[Path]:
     """Write the summary, and in a folder of its name the other pages."""
-    notes, spreads, folder = read_notes(results / NOTES), Spreads(found.values()), page.with_suffix("")
+    notes, spreads, folder = read_notes(results / "notes.md"), Spreads(found.values()), page.with_suffix("")
     parts = {
         page: _summary,
         **{folder / f"{name}.md": _table_page for name in TABLES if name in found},
@@ -127,64 +140,66 @@ def read_notes(path: Path) -> dict[str, str]:
 
 
 def _summary(page: Page) -> list[str]:
-    folder = page.path.stem
+    differences = page.figure("differences", _differences_alt(page))
     return [
         _TOP,
-        _headline(page, folder),
-        page.note("conclusion"),
-        page.figure("differences", _differences_alt(page)),
+        _headline(page),
+        differences,
         "Measured minus published values. Grey bars: the range in which a published value counts as met."
-        if (page.results / "differences.svg").exists()
+        if differences
         else "",
+        page.note("conclusion"),
         "## The open row" if page.note("open-row") else "",
         page.note("open-row"),
         page.figure("readings", "Every reading of the published row as a path through training and test accuracy"),
-        f"[All readings and settings that were tried]({folder}/open-row.md)." if _has(page, OPEN_IDS) else "",
-        _claims_matrix(page),
-        _budgets(page),
-        _everything(page, folder),
-        _missing(page),
+        f"[All readings and settings that were tried]({page.path.stem}/open-row.md)."
+        if page.found.keys() & set(OPEN_IDS)
+        else "",
         _METHOD,
+        *_claims_matrix(page),
+        *_budgets(page),
+        *_everything(page),
+        *_missing(page),
     ]
 
 
-def _has(page: Page, ids: Iterable[str]) -> bool:
-    return any(name in page.found for name in ids)
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table; nothing without rows.
+
+    >>> print(_table(("a", "b"), [("1", "2")]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines]) if lines else ""
 
 
-def _trained(page: Page, name: str) -> Trained | None:
-    result = page.found.get(name)
-    return result if isinstance(result, Trained) else None
-
-
-def _headline(page: Page, folder: str) -> str:
+def _headline(page: Page) -> str:
     """Say per table whether its headline holds, with the noisy row next to the published one."""
-    lines = [
-        "## Does the headline hold?",
-        "",
-        "The headline: noise brings the attack's AUC near 0.5. Test accuracy is higher than with DP-SGD and, except "
-        "on MNIST, than without noise. It holds where these claims are supported and the published row is met. "
-        "Published values are in brackets.",
-        "",
-        "| data | as published | test accuracy | AUC | with decay 5e-4, no input noise |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for name in TABLES:
-        result = _trained(page, name)
-        noisy = [row for row in result.shown if row.strategy in ("additive", "multiplicative")] if result else []
+        result = page.trained(name)
+        noisy = [row for row in result.shown if row.gamma] if result else []
         if result is None or not noisy:
             continue
-        row, strategy = noisy[0], " (II)" if name.endswith("multiplicative") else ""
         claims = [found for found in judge_claims(result, page.spreads) if found.claim.topic in HEADLINE]
-        cells = (
-            f"[{DATA_TITLES[row.data]}{strategy}]({folder}/{name}.md)",
-            _holds([judge_row(row, result, page.spreads), *(found.verdict for found in claims)]),
-            _beside(row, "test_accuracy"),
-            _beside(row, "auc"),
-            "–" if strategy else _decayed(page, row.data),
+        verdicts = [judge_row(noisy[0], result, page.spreads), *(found.verdict for found in claims)]
+        strategy = _strategy(name)
+        rows.append(
+            (
+                f"[{DATA_TITLES[noisy[0].data]}{strategy}]({page.path.stem}/{name}.md)",
+                _holds(verdicts),
+                _beside(noisy[0], "test_accuracy"),
+                _beside(noisy[0], "auc"),
+                "–" if strategy else _decayed(page, noisy[0].data),
+            )
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) if len(lines) > 6 else ""
+    return _table(("data", "as published", "test accuracy", "AUC", "with decay 5e-4, no input noise"), rows)
+
+
+def _strategy(name: str) -> str:
+    return " (II)" if name.endswith("multiplicative") else ""
 
 
 def _holds(verdicts: Sequence[Verdict]) -> str:
@@ -205,7 +220,7 @@ def _holds(verdicts: Sequence[Verdict]) -> str:
 
 
 def _decayed(page: Page, data: str) -> str:
-    result = _trained(page, DECAYED)
+    result = page.trained("weight-decay")
     rows = [row for row in result.shown if row.data == data and row.gamma and row.seeds] if result else []
     if result is None or not rows:
         return "not trained yet"
@@ -217,72 +232,69 @@ def _differences_alt(page: Page) -> str:
     rows = [
         judge_row(row, result, page.spreads).word
         for name in TABLES
-        if (result := _trained(page, name)) is not None
+        if (result := page.trained(name)) is not None
         for row in result.shown
         if row.paper is not None
     ]
-    counts = ", ".join(f"{rows.count(word)} {word}" for word in DECIDED)
-    return f"Measured minus published AUC and test accuracy. Of {len(rows)} table rows: {counts}."
+    return f"Measured minus published AUC and test accuracy. Of {len(rows)} table rows: {_counts(rows)}."
 
 
-def _claims_matrix(page: Page) -> str:
-    """Give the claims of the tables by data set."""
-    tables = [(name, result) for name in TABLES if (result := _trained(page, name)) is not None and result.rows]
+def _counts(words: Sequence[str]) -> str:
+    return ", ".join(f"{words.count(word)} {word}" for word in DECIDED if word in words)
+
+
+def _claims_matrix(page: Page) -> list[str]:
+    """Give the claims of the tables by data set, and count all that were tested."""
+    tables = {name: result for name in TABLES if (result := page.trained(name)) is not None and result.rows}
     if not tables:
-        return ""
-    heads = [f"{DATA_TITLES[r.rows[0].data]}{' (II)' if n.endswith('multiplicative') else ''}" for n, r in tables]
-    judged = {name: judge_claims(result, page.spreads) for name, result in tables}
-    lines = ["## Claims", "", f"| claim | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+        return []
+    judged = {name: judge_claims(result, page.spreads) for name, result in tables.items()}
+    rows = []
     for topic in TOPICS:
-        cells = []
-        for name, _ in tables:
-            found = next((each for each in judged[name] if each.claim.topic == topic), None)
-            cells.append("–" if found is None else _with_mark(found.verdict))
-        lines.append(f"| {topic} | {' | '.join(cells)} |")
-    every = [
-        found
-        for name in page.found
-        if (r := _trained(page, name)) is not None
-        for found in judge_claims(r, page.spreads)
+        of_topic = [next((f for f in found if f.claim.topic == topic), None) for found in judged.values()]
+        rows.append((topic, *("–" if found is None else _with_mark(found) for found in of_topic)))
+    heads = [
+        f"{DATA_TITLES[r.rows[0].data]}{' (II)' if n.endswith('multiplicative') else ''}" for n, r in tables.items()
     ]
+    every = [found for result in trained(page.found.values()) for found in judge_claims(result, page.spreads)]
     seeds = sorted({f.verdict.seeds for f in every if f.verdict.word in DECIDED})
-    lines += [
-        "",
-        f"● full length, ○ reduced. {sum(f.verdict.word in DECIDED for f in every)} claims were tested in all, with "
+    legend = (
+        "● full length, ○ reduced, † both rows differ from the published ones. In brackets: the smallest difference "
+        f"that would have been seen. {sum(f.verdict.word in DECIDED for f in every)} claims were tested in all, with "
         f"{' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'} each. Chance alone would decide "
-        f"about {expected_by_chance(every):.1f} of them.",
-    ]
-    return "\n".join(lines)
+        f"about {expected_by_chance(every):.1f} of them."
+    )
+    return ["## Claims", _table(("claim", *heads), rows), legend]
 
 
-def _with_mark(verdict: Verdict) -> str:
-    return f"{'○' if verdict.reduced else '●'} {verdict.word}" if verdict.word in DECIDED else verdict.word
+def _with_mark(found: ClaimFound) -> str:
+    verdict = found.verdict
+    if verdict.word not in DECIDED:
+        return verdict.word
+    seen = f" ({found.reach:.3f})" if verdict.word == "inconclusive" and found.reach is not None else ""
+    return f"{'○' if verdict.reduced else '●'} {verdict.word}{seen}{' †' if found.both_differ else ''}"
 
 
-def _budgets(page: Page) -> str:
+def _budgets(page: Page) -> list[str]:
     result = page.found.get("budgets")
-    if not isinstance(result, Budgets):
-        return ""
-    lines = [
-        "## Published budgets",
-        "",
-        "| training | published epsilon | the formula gives | lower bound by the paper's attack, paired records |",
-        "|---|---|---|---|",
+    if not isinstance(result, Computed):
+        return []
+    rows = [
+        (f"{DATA_TITLES[row['data']]}, {row['name']}", f"{row['published']:,g}", f"{row['epsilon']:,.2f}")
+        for row in cast(list[dict[str, Any]], result.numbers["rows"])
     ]
-    for row in result.rows:
-        lower = row.paper_attack
-        shown = "–" if lower is None else "refused" if lower.refusal else f"{lower.epsilon:.3g} (preset {row.preset})"
-        lines.append(f"| {row.data.upper()}, {row.name} | {row.printed:.4g} | {row.epsilon:.4g} | {shown} |")
-    return "\n".join([*lines, "", page.note("budgets"), "", f"Numbers and assumptions: {page.numbers('budgets')}."])
+    table = _table(("training", "published epsilon", "the formula gives"), rows)
+    return ["## Published budgets", table, page.note("budgets")]
 
 
-def _everything(page: Page, folder: str) -> str:
-    lines = ["## Every table and figure", "", "| in the paper | result | numbers |", "|---|---|---|"]
-    for experiment in EXPERIMENTS:
-        result = page.found.get(experiment.id)
-        if result is not None:
-            lines.append(f"| {experiment.place} | {_outcome(page, result)} | {page.numbers(experiment.id)} |")
-    return "\n".join([*lines, "", f"The sweeps share [one page]({folder}/sweeps.md)."]) if len(lines) > 4 else ""
+def _everything(page: Page) -> list[str]:
+    rows = [
+        (experiment.place, _outcome(page, result), f"[{experiment.id}]({page._link(f'{experiment.id}.json')})")
+        for experiment in EXPERIMENTS
+        if (result := page.found.get(experiment.id)) is not None
+    ]
+    sweeps = f"The sweeps share [one page]({page.path.stem}/sweeps.md)." if page.found.keys() & set(SWEEP_IDS) else ""
+    return ["## Every table and figure", _table(("in the paper", "result", "numbers"), rows), sweeps]
 
 
 def _outcome(page: Page, result: AnyResult) -> str:
@@ -291,33 +303,29 @@ def _outcome(page: Page, result: AnyResult) -> str:
         return "smoke test, not compared"
     if isinstance(result, Computed):
         return result.verdict.split(":")[0]
-    if result.id in OPEN_IDS[2:]:
+    if result.id in SETTINGS:
         return "settings of ours for the open row"
-    if isinstance(result, Trained) and result.kind == "roc":
+    if result.kind == "roc":
         return "the rows of the sweeps; the paper publishes no numbers"
-    if isinstance(result, Budgets):
-        return f"{sum(row.verdict == 'supported' for row in result.rows)} of {len(result.rows)} budgets follow"
     rows = [judge_row(row, result, page.spreads).word for row in result.shown if row.paper is not None and row.seeds]
     claims = [found.verdict.word for found in judge_claims(result, page.spreads)]
-    parts = []
-    for name, words in (("rows", rows), ("claims", claims)):
-        counts = ", ".join(f"{words.count(word)} {word}" for word in DECIDED if word in words)
-        parts += [f"{name}: {counts}"] if counts else []
+    parts = [f"{name}: {_counts(words)}" for name, words in (("rows", rows), ("claims", claims)) if _counts(words)]
     reduced = all(bool(result.data_of(row).reduced) for row in result.shown)
     return ("; ".join(parts) or "the paper publishes no numbers") + (" (reduced)" if reduced else "")
 
 
-def _missing(page: Page) -> str:
+def _missing(page: Page) -> list[str]:
     """List what is not measured at full length, with the core-hours that it takes."""
-    lines = missing(page.found, TABLES)
-    if not lines:
-        return ""
-    total = sum(line.core_seconds for line in lines) / 3600
-    head = (
-        f"## What is missing\n\nAbout {total:.0f} core-hours, by times measured on two cores without a GPU. "
-        "Shadow models are included.\n\n| not measured at full length | trainings | core-hours |\n|---|---|---|\n"
-    )
-    return head + "\n".join(f"| {line.what} | {line.trainings} | {line.core_seconds / 3600:.1f} |" for line in lines)
+    lines = list(missing(page.found, TABLES))
+    total = sum(seconds for _, _, seconds in lines) / 3600
+    return [
+        "## What is missing",
+        f"About {total:.0f} core-hours, by times measured on two cores without a GPU. Shadow models are included.",
+        _table(
+            ("not measured at full length", "trainings", "core-hours"),
+            [(what, str(trainings), f"{seconds / 3600:.1f}") for what, trainings, seconds in lines],
+        ),
+    ]
 
 
 def _table_page(page: Page) -> list[str]:
@@ -327,32 +335,27 @@ def _table_page(page: Page) -> list[str]:
     return [
         f"# {DATA_TITLES[experiment.cells[0].data]}: {experiment.place}",
         page.note(name),
-        _rows(result, result.shown, page.spreads),
-        _claims(judge_claims(result, page.spreads)),
-        _harder_attacks(result),
-        _fold("Notes", (*experiment.notes, *_memorised(result), *_rates(result))),
-        _fold("Not measured", _whys(result)),
+        _rows(result, page.spreads),
+        _claims([result], page.spreads),
+        *_harder_attacks(result),
+        _fold("Notes", (*experiment.notes, *_rates(result))),
+        _fold("Not measured", sorted({f"{row.name}: {why}" for row in result.shown for why in row.why})),
         _fold("How it was made", _provenance(result.made)),
-        f"Numbers: {page.numbers(name)}. [Summary](../{page.path.parent.name}.md).",
+        page.numbers([name]),
     ]
 
 
-def _rows(result: Trained, rows: Sequence[Row], spreads: Spreads) -> str:
+def _rows(result: Trained, spreads: Spreads) -> str:
     """Compare rows with the published ones; the numbers that decided follow the table."""
-    lines = ["| model | published row | AUC | train | test | trained |", "|---|---|---|---|---|---|"]
-    details = []
-    for row in rows:
+    lines, details = [], []
+    for row in result.shown:
         verdict = judge_row(row, result, spreads) if row.paper is not None else None
         if verdict is not None and verdict.detail:
-            details.append(f"{_named(row, rows)}: {verdict.detail}.")
+            details.append(f"{_named(row, result.shown)}: {verdict.detail}.")
         word = "ours" if verdict is None else verdict.word
-        cells = [
-            _named(row, rows),
-            word,
-            *(_beside(row, name) for name in ("auc", "train_accuracy", "test_accuracy")),
-        ]
-        lines.append(f"| {' | '.join((*cells, _length(row)))} |")
-    return "\n".join(lines) + ("\n\n" + _fold("What decided", details) if details else "")
+        lines.append((_named(row, result.shown), word, *(_beside(row, name) for name in METRICS), _length(row)))
+    table = _table(("model", "published row", "AUC", "train", "test", "trained"), lines)
+    return table + ("\n\n" + _fold("What decided", details) if details else "")
 
 
 def _length(row: Row) -> str:
@@ -365,147 +368,155 @@ def _named(row: Row, among: Sequence[Row]) -> str:
     return f"{DATA_TITLES[row.data]}, {row.name}" if several else row.name
 
 
-def _claims(claims: Sequence[ClaimFound]) -> str:
-    if not claims:
-        return ""
-    lines = ["| claim | verdict | difference, as claimed | |", "|---|---|---|---|"]
-    for found in claims:
-        shown = "–" if found.difference is None else f"{found.difference:+.3f}"
-        if found.reach is not None:
-            shown += f" ± {found.reach:.3f}"
-        lines.append(f"| {found.claim.text} | {found.verdict} | {shown} | {found.verdict.detail} |")
-    return "\n".join(lines)
+def _claims(results: Sequence[Trained], spreads: Spreads) -> str:
+    """Give the verdict of each claim, and the smallest difference that would have been seen."""
+    lines = [
+        (
+            f"{BY_ID[result.id].place}. {found.claim.text}" if len(results) > 1 else found.claim.text,
+            f"{found.verdict}{'; both rows differ from the published ones' if found.both_differ else ''}",
+            "–" if found.difference is None else f"{found.difference:+.3f}",
+            "–" if found.reach is None else f"{found.reach:.3f}",
+        )
+        for result in results
+        for found in judge_claims(result, spreads)
+    ]
+    return _table(("claim", "verdict", "difference, as claimed", "smallest seen"), lines)
 
 
-def _harder_attacks(result: Trained) -> str:
+def _harder_attacks(result: Trained) -> list[str]:
     """Show attacks that the paper did not make, which may be of shorter trainings."""
-    rows = result.attacked
-    if not rows:
-        return ""
-    lines = ["| model | trained | AUC, paper's attack | adaptive | strongest of the audit |", "|---|---|---|---|---|"]
-    for row in rows:
+    lines = []
+    for row in result.attacked:
         audit = row.audit
         strongest = "–" if audit is None else (
             f"{audit.auc:.3f} [{audit.auc_interval[0]:.3f}, {audit.auc_interval[1]:.3f}] ({audit.strongest}, "
             f"{audit.shadows or 'no'} shadow models)"
         )  # fmt: skip
-        cells = (_named(row, rows), _length(row), *(_value(row, name) for name in ("auc", "adaptive_auc")), strongest)
-        lines.append(f"| {' | '.join(cells)} |")
-    return (
-        "## Attacks not in the paper\n\nEach line is about one training, which may be shorter than those above. The "
-        "audit uses the first seed.\n\n" + "\n".join(lines)
-    )
+        values = (_value(row, name) for name in ("auc", "adaptive_auc"))
+        lines.append((_named(row, result.attacked), _length(row), *values, strongest))
+    heads = ("model", "trained", "AUC, paper's attack", "adaptive", "strongest of the audit")
+    about = "Each line is about one training, which may be shorter than those above. The audit uses the first seed."
+    return ["## Attacks not in the paper", about, _table(heads, lines)] if lines else []
 
 
 def _sweeps_page(page: Page) -> list[str]:
-    parts = [
+    sweeps = [result for name in SWEEP_IDS if (result := page.trained(name)) is not None]
+    claims = _claims(sweeps, page.spreads)
+    theorem = page.trained("generalisation")
+    return [
         "# Sweeps over gamma",
         page.note("sweeps"),
         page.figure("sweeps", "AUC and test accuracy over gamma for three data sets and two strategies"),
+        "## Claims" if claims else "",
+        claims,
+        *([] if theorem is None else ["## Theorem 3", page.note("generalisation"), _theorem(theorem)]),
+        _fold("What the figures show", [f"{BY_ID[result.id].place}: {BY_ID[result.id].title}" for result in sweeps]),
+        _fold("How they were made", sorted({line for result in sweeps for line in _provenance(result.made)})),
+        page.numbers(SWEEP_IDS),
     ]
-    for name in SWEEP_IDS:
-        result = _trained(page, name)
-        claims = judge_claims(result, page.spreads) if result is not None else ()
-        if result is not None and claims:
-            parts += [f"## {BY_ID[name].place}: {BY_ID[name].title}", _claims(claims)]
-    theorem = _trained(page, "generalisation")
-    if theorem is not None and theorem.theorem is not None:
-        parts += ["## Theorem 3", page.note("generalisation"), _theorem(theorem)]
-    made = {line for name in SWEEP_IDS if name in page.found for line in _provenance(page.found[name].made)}
-    parts += [_fold("How they were made", sorted(made))]
-    listed = ", ".join(page.numbers(name) for name in SWEEP_IDS if name in page.found)
-    return [*parts, f"Numbers: {listed}. [Summary](../{page.path.parent.name}.md)."]
 
 
 def _theorem(result: Trained) -> str:
-    theorem = result.theorem
-    assert theorem is not None
-    lines = ["| gamma | R(G)/R(F) | predicted gap | measured gap |", "|---|---|---|---|"]
-    predicted, measured = theorem.predicted_gap or {}, {f"{row.gamma:g}": row.measured.gap for row in result.shown}
-    for gamma, ratio in theorem.ratios.items():
-        lines.append(f"| {gamma} | {ratio:.3f} | {_number(predicted.get(gamma))} | {_spread(measured.get(gamma))} |")
-    return "\n".join(lines)
+    if result.theorem is None:
+        return ""
+    predicted = {gamma: f"{gap:.3f}" for gamma, gap in (result.theorem.predicted_gap or {}).items()}
+    measured = {f"{row.gamma:g}": row.of("gap") for row in result.shown}
+    rows = [
+        (
+            gamma,
+            f"{ratio:.3f}",
+            predicted.get(gamma, "–"),
+            _spread(measured.get(gamma)),
+        )
+        for gamma, ratio in result.theorem.ratios.items()
+    ]
+    return _table(("gamma", "R(G)/R(F)", "predicted gap", "measured gap"), rows)
 
 
 def _open_page(page: Page) -> list[str]:
-    parts = ["# The open row: CIFAR10 at gamma 4.5", page.note("open-row"), page.note("readings")]
-    readings = page.found.get("readings")
-    if isinstance(readings, Computed) and (found := watched(readings)):
-        parts += [
-            "## Trajectories",
-            page.figure("readings", "Every reading as a path through training and test accuracy"),
-            readings_table(found, page.spreads, readings.made[-1].data),
-        ]
-    decayed = _trained(page, DECAYED)
+    parts = ["# The open row: CIFAR10 at gamma 4.5", page.note("open-row"), *_trajectories(page)]
+    decayed = page.trained("weight-decay")
     if decayed is not None:
-        parts += ["## Decay 5e-4, no input noise", _rows(decayed, decayed.shown, page.spreads), _answers(decayed)]
-        parts += [_claims(judge_claims(decayed, page.spreads)), _harder_attacks(decayed)]
-    parts += [_precision(page)]
-    for name in OPEN_IDS[2:]:
-        result = _trained(page, name)
+        parts += ["## Decay 5e-4, no input noise", _rows(decayed, page.spreads), _answers(decayed)]
+        parts += [_claims([decayed], page.spreads), *_harder_attacks(decayed)]
+    parts += _precision(page)
+    for name in SETTINGS:
+        result = page.trained(name)
         if result is not None:
             parts += [f"## {BY_ID[name].title}", page.note(name), _settings(result)]
             parts += [_fold("Notes", BY_ID[name].notes), _fold("How it was made", _provenance(result.made))]
-    listed = ", ".join(page.numbers(name) for name in OPEN_IDS if name in page.found)
-    return [*parts, f"Numbers: {listed}. [Summary](../{page.path.parent.name}.md)."]
+    return [*parts, page.numbers(OPEN_IDS)]
 
 
-def _precision(page: Page) -> str:
+def _trajectories(page: Page) -> list[str]:
+    """Say where each reading ends, and where it comes nearest to its published row."""
+    result = page.found.get("readings")
+    found = watched(result) if isinstance(result, Computed) else ()
+    if result is None or not found:
+        return []
+    used = {data.name: data for data in result.made[-1].data}
+
+    def numbers(look: Look) -> str:
+        return f"{look.train_accuracy:.3f} / {look.test_accuracy:.3f} / {look.auc:.3f}"
+
+    lines = [
+        (
+            DATA_TITLES[one.data],
+            one.name.split("ResNet8, ", 1)[-1],
+            judge(one, page.spreads, used[one.data]).word
+            if one.finished
+            else f"at epoch {one.looks[-1].epoch} of {one.epochs}",
+            numbers(one.looks[-1]),
+            "–" if one.end is None else f"{one.end.answers.averaged_test_accuracy:.3f}",
+            f"{numbers(one.nearest)}, {one.nearest.epoch}",
+        )
+        for one in found
+    ]
+    heads = ("data", "reading", "published row", "train / test / AUC", "16 draws", "nearest, epoch")
+    figure = page.figure("readings", "Every reading as a path through training and test accuracy")
+    return ["## Trajectories", page.note("readings"), figure, _table(heads, lines)]
+
+
+def _precision(page: Page) -> list[str]:
     """Compare rows that were trained in bfloat16 with the same rows in 32 bits."""
     lines = []
-    for result in (each for each in page.found.values() if isinstance(each, Trained)):
-        for row in result.rows:
-            key = row.key.removesuffix(f"-{BFLOAT16}")
-            same = [other for other in result.rows if (other.key, other.preset) == (key, row.preset)]
-            if key == row.key or not same or row.preset == "quick":
+    for result in trained(page.found.values()):
+        rows = {(row.data, row.key, row.preset): row for row in result.rows if row.preset != "quick"}
+        for (data, key, preset), row in rows.items():
+            same = rows.get((data, key.removesuffix(f"-{BFLOAT16}"), preset))
+            if same is None or same is row:
                 continue
-            cells = [_named(same[0], same), _length(row)]
-            for metric in ("train_accuracy", "test_accuracy"):
-                ours, theirs = row.measured.of(metric), same[0].measured.of(metric)
+            cells = []
+            for metric in METRICS[1:]:
+                ours, theirs = row.of(metric), same.of(metric)
                 assert ours is not None
                 assert theirs is not None
                 reach = page.spreads.reach(metric, theirs.mean, result.data_of(row), row.strategy)
                 seen = "unknown" if reach is None else f"{reach:.3f}"
                 cells.append(f"{theirs.mean:.3f} / {ours.mean:.3f} (± {seen})")
-            lines.append(f"| {' | '.join(cells)} |")
-    if not lines:
-        return ""
-    return (
-        "## bfloat16 against 32 bits\n\nForward passes of the readings are in bfloat16, and their noise in 32 bits. "
-        "Two rows were trained both ways, once each. A difference above the number in brackets would be seen.\n\n"
-        "| row | trained | train, 32 bits / bfloat16 | test, 32 bits / bfloat16 |\n|---|---|---|---|\n"
-        + "\n".join(lines)
+            lines.append((same.name, _length(row), *cells))
+    about = (
+        "Forward passes of the readings are in bfloat16, and their noise in 32 bits. These rows were trained both "
+        "ways. A difference above the number in brackets would be seen."
     )
+    heads = ("row", "trained", "train, 32 bits / bfloat16", "test, 32 bits / bfloat16")
+    return ["## bfloat16 against 32 bits", about, _table(heads, lines)] if lines else []
 
 
 def _settings(result: Trained) -> str:
     """List rows without a verdict: settings of ours."""
     rows = result.shown
-    lines = ["| model | AUC | train | test | trained |", "|---|---|---|---|---|"]
-    for row in rows:
-        cells = [_value(row, name) for name in ("auc", "train_accuracy", "test_accuracy")]
-        lines.append(f"| {' | '.join((_named(row, rows), *cells, _length(row)))} |")
-    return "<details markdown><summary>The rows</summary>\n\n" + "\n".join(lines) + "\n\n</details>"
+    lines = [(_named(row, rows), *(_value(row, name) for name in METRICS), _length(row)) for row in rows]
+    table = _table(("model", "AUC", "train", "test", "trained"), lines)
+    return f"<details markdown><summary>The rows</summary>\n\n{table}\n\n</details>"
 
 
 def _answers(result: Trained) -> str:
     """Compare accuracies of one draw, of averaged draws, and without noise."""
-    rows = [row for row in result.shown if row.gamma and row.measured.averaged_test_accuracy is not None]
-    if not rows:
-        return ""
-    lines = ["| model | test, one draw | 16 draws averaged | noise off |", "|---|---|---|---|"]
-    for row in rows:
-        cells = [_value(row, f"{way}test_accuracy") for way in ("", "averaged_", "noiseless_")]
-        lines.append(f"| {_named(row, rows)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _memorised(result: Trained) -> list[str]:
-    return [
-        f"{row.name}, preset {row.preset}: training accuracy 1.000 after {row.memorised_after} epochs."
-        for row in result.shown
-        if row.memorised_after is not None
-    ]
+    rows = [row for row in result.shown if row.gamma and row.of("averaged_test_accuracy") is not None]
+    ways = [f"{way}test_accuracy" for way in ("", "averaged_", "noiseless_")]
+    lines = [(_named(row, result.shown), *(_value(row, way) for way in ways)) for row in rows]
+    return _table(("model", "test, one draw", "16 draws averaged", "noise off"), lines)
 
 
 def _rates(result: Trained) -> list[str]:
@@ -514,23 +525,12 @@ def _rates(result: Trained) -> list[str]:
         for row in result.shown
         if row.attack_units == "relu" and any(rate != 0.1 for rate in row.attack_learning_rates)
     ]
-    if not slower:
-        return []
-    return [
-        "The attack network of these rows had ReLU units. At the published rate of 0.1 all of them died, so smaller "
-        f"rates were used: {'; '.join(slower)}. The authors' released code has tanh units or none, which train at "
-        "that rate; later rows use tanh."
-    ]
-
-
-def _whys(result: Trained) -> list[str]:
-    return sorted(
-        {
-            f"{row.name}: {why}"
-            for row in result.shown
-            for why in (*row.why, *([row.audit_why] if row.audit_why else []))
-        }
+    about = (
+        "The attack network of these rows had ReLU units, and no start of it learned at the published rate of 0.1, "
+        "where such units die. Smaller rates were used: {}. The released code of the attack has tanh units or none, "
+        "which train at that rate; later rows use tanh."
     )
+    return [about.format("; ".join(slower))] if slower else []
 
 
 def _provenance(made: Sequence[Made]) -> list[str]:
@@ -572,19 +572,15 @@ def _html(text: str) -> str:
 
 
 def _beside(row: Row, metric: str) -> str:
-    printed = getattr(row.paper, metric, None)
-    return _value(row, metric) + ("" if printed is None else f" ({printed:.3f})")
+    published = getattr(row.paper, metric, None)
+    return _value(row, metric) + ("" if published is None else f" ({published:.3f})")
 
 
 def _value(row: Row, metric: str) -> str:
-    return _spread(row.measured.of(metric))
+    return _spread(row.of(metric))
 
 
 def _spread(found: Spread | None) -> str:
     if found is None:
         return "–"
     return f"{found.mean:.3f} ± {found.error:.3f}" if len(found.values) > 1 else f"{found.mean:.3f}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

@@ -10,7 +10,7 @@ from resperturb.models import parse_name
 from resperturb.perturbation import Additive, Multiplicative, Strategy
 from resperturb.training import TrainConfig, make_config
 from resperturb_reproduction.attackers import shadow_config
-from resperturb_reproduction.reproduce.declarations import PLAIN, Cell, Experiment, Variant
+from resperturb_reproduction.reproduce.declarations import Cell, Experiment
 from resperturb_reproduction.reproduce.presets import STAND_IN, Preset, Scale
 
 # Training images and pixels of the sets; of IDC, of the subset this was planned with.
@@ -44,30 +44,26 @@ class Unit:
     audit: bool = False
 
 
-def make_strategy(variant: Variant) -> Strategy | None:
-    """The noise of a variant as an object."""
-    extra: dict[str, Any] = dict(variant.noise)
-    if variant.strategy == "additive":
-        return Additive(variant.gamma, **extra)
-    return Multiplicative(variant.gamma, **extra) if variant.strategy == "multiplicative" else None
+def _strategy(cell: Cell) -> Strategy | None:
+    extra: dict[str, Any] = dict(cell.noise) | ({} if cell.pi is None else {"input_std": cell.pi})
+    if cell.additive:
+        return Additive(cell.additive, **extra)
+    return Multiplicative(cell.multiplicative, **extra) if cell.multiplicative else None
 
 
 @cache
 def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
     """Say how the model of a row is trained; every seed has its own quarters too.
 
-        >>> from resperturb_reproduction.attackers import shadow_config
-    from resperturb_reproduction.reproduce.declarations import DPSGD
-        >>> config = target_config(Cell("mnist", DPSGD), Scale("mnist", 200, 100), seed=1)
-        >>> config.epochs, config.norm, config.schedule, config.data.split_seed
-        (100, 'group', 'quarter', 1)
+    >>> config = target_config(Cell("mnist", dpsgd=True), Scale("mnist", 200, 100), seed=1)
+    >>> config.epochs, config.norm, config.schedule, config.data.split_seed
+    (100, 'group', 'quarter', 1)
     """
-    variant = cell.variant
     values: dict[str, Any] = {
         "data": {"spec": scale.spec, "limit": scale.limit, "split_seed": seed, "part": "target_train"},
-        "model": variant.model,
-        "skip": variant.skip,
-        "perturbation": make_strategy(variant),
+        "model": cell.model,
+        "skip": cell.skip,
+        "perturbation": _strategy(cell),
         "epochs": scale.epochs,
         "batch_size": scale.batch_size,
         "schedule": scale.schedule,
@@ -81,25 +77,19 @@ def target_config(cell: Cell, scale: Scale, seed: int) -> TrainConfig:
         "augment": "none",
         "seed": seed,
         "seeded_noise": True,
-        **dict(variant.changes),
+        **dict(cell.changes),
     }
     values["epochs"] = min(values["epochs"], scale.epochs)
-    if variant.dpsgd:
+    if cell.dpsgd:
         values.update(epochs=scale.dpsgd_epochs, batch_size=scale.dpsgd_batch_size)
         values.update(schedule="quarter", method={"name": "dpsgd"})
     return make_config(**values)
 
 
-def paper_shadow(cell: Cell, scale: Scale, seed: int, standard: Variant = PLAIN) -> TrainConfig:
-    """Say how the paper's attacker trains: a standard network, whatever the target is.
-
-        >>> from resperturb_reproduction.attackers import shadow_config
-    from resperturb_reproduction.reproduce.declarations import DPSGD
-        >>> scale = Scale("mnist", 200, 100)
-        >>> paper_shadow(Cell("mnist", DPSGD), scale, 0) == paper_shadow(Cell("mnist", PLAIN), scale, 0)
-        True
-    """
-    return shadow_config(target_config(Cell(cell.data, standard), scale, seed), adaptive=False)
+def paper_shadow(experiment: Experiment, cell: Cell, scale: Scale, seed: int) -> TrainConfig:
+    """Say how the paper's attacker trains: a standard network, whatever the target is."""
+    standard = Cell(cell.data, changes=experiment.standard)
+    return shadow_config(target_config(standard, scale, seed))
 
 
 def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: bool = False) -> Needs:
@@ -107,10 +97,10 @@ def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: 
     scale = preset.scale(cell.data, experiment.size)
     target = target_config(cell, scale, seed)
     if audit:
-        return Needs(target, audit_trainings(target, preset.shadows_of(cell.variant.dpsgd)))
-    shadows = [paper_shadow(cell, scale, seed, experiment.standard)] if "paper" in experiment.attacks else []
+        return Needs(target, audit_trainings(target, preset.shadows))
+    shadows = [paper_shadow(experiment, cell, scale, seed)] if "paper" in experiment.attacks else []
     if "adaptive" in experiment.attacks:
-        shadows.append(shadow_config(target, adaptive=True))
+        shadows.append(shadow_config(target))
     return Needs(target, _distinct(shadows))
 
 
@@ -126,17 +116,14 @@ def audit_trainings(target: TrainConfig, count: int) -> tuple[TrainConfig, ...]:
     return tuple(target.model_copy(update=changes) for changes in changed)
 
 
-def cells_of(unit: Unit, preset: Preset) -> list[Cell]:
-    """The rows that a unit is about."""
+def needs_of(unit: Unit, preset: Preset) -> list[Needs]:
+    """List the trainings of a unit by row; ensembles are not audited."""
     experiment = unit.experiment
     if unit.audit:
-        return [cell for cell in experiment.cells if cell.variant.networks <= preset.audit_networks]
-    return [cell for cell in experiment.cells if unit.seed < preset.seeds_of(experiment, cell)]
-
-
-def needs_of(unit: Unit, preset: Preset) -> list[Needs]:
-    """All trainings of a unit."""
-    return [needs(unit.experiment, cell, preset, unit.seed, unit.audit) for cell in cells_of(unit, preset)]
+        cells = [cell for cell in experiment.cells if cell.networks == 1]
+    else:
+        cells = [cell for cell in experiment.cells if unit.seed < preset.seeds_of(experiment)]
+    return [needs(experiment, cell, preset, unit.seed, unit.audit) for cell in cells]
 
 
 def rounds(experiments: Iterable[Experiment], preset: Preset) -> list[list[Unit]]:

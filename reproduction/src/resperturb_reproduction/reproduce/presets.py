@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from resperturb.errors import UsageError
-from resperturb_reproduction.reproduce.declarations import Cell, Experiment, Size
+from resperturb_reproduction.reproduce.declarations import Experiment, Size
 
 Schedule = Literal["he", "quarter"]
 STAND_IN = "fashion-sample"
@@ -29,12 +29,14 @@ class Scale:
 
 @dataclass(frozen=True)
 class Preset:
-    """A size for everything; ``rank`` says which of two results of the same experiment is the better one.
+    """A size for everything.
 
-    ``seeds`` is how many trainings a row of a table is the mean of (each has its own quarters), ``costly_seeds`` the
-    same for DP-SGD and for ensembles. The audit attacks the first of them with ``shadows`` shadow models
-    (``dpsgd_shadows`` for DP-SGD, 0 for the attacks that need none), and one of more than ``audit_networks`` networks
-    not at all.
+    Attributes:
+        rank: Which of two results of the same experiment is the better one.
+        table: The scale of each data set in tables; ``sweep`` and ``choice`` are for sweeps and choices of a setting.
+        seeds: The number of trainings that a row of a table is the mean of, each on its own quarters.
+        shadows: The number of shadow models of an audit, which attacks the first seed.
+        draws: The numbers of noise draws that the audit averages.
     """
 
     name: str
@@ -44,29 +46,16 @@ class Preset:
     sweep: Mapping[str, Scale]
     choice: Mapping[str, Scale]
     seeds: int
-    costly_seeds: int
     shadows: int
     draws: tuple[int, ...]
-    audit_networks: int = 99
-    dpsgd_shadows: int | None = None
 
     def scale(self, data: str, size: Size) -> Scale:
-        """How a data set is trained on in tables, in sweeps, or to choose between settings."""
+        """Say how a data set is trained on in tables, in sweeps, or to choose between settings."""
         return {"table": self.table, "sweep": self.sweep, "choice": self.choice}[size][data]
 
-    def shadows_of(self, dpsgd: bool) -> int:
-        """How many shadow models an audit trains."""
-        return self.shadows if self.dpsgd_shadows is None or not dpsgd else self.dpsgd_shadows
-
-    def seeds_of(self, experiment: Experiment, cell: Cell) -> int:
-        """How many trainings a row is the mean of."""
-        if experiment.size != "table":
-            return 1
-        return self.costly_seeds if cell.variant.dpsgd or cell.variant.networks > 1 else self.seeds
-
-
-def _everywhere(scale: Scale) -> dict[str, Scale]:
-    return dict.fromkeys(("mnist", "cifar10", "cifar100", "idc"), scale)
+    def seeds_of(self, experiment: Experiment) -> int:
+        """Say how many trainings a row of an experiment is the mean of."""
+        return self.seeds if experiment.size == "table" else 1
 
 
 # He et al. train 64,000 steps and divide the rate at 50% and 75% of them; on a quarter of the images the paper does
@@ -77,83 +66,34 @@ _PAPER = {
     "cifar100": Scale("cifar100", 200, 100),
     "idc": Scale("idc", 100, 100, schedule="quarter"),
 }
-_CIFAR100_ON_TWO_CORES = Scale("cifar100", 20, 20, limit=10_000, batch_size=32)
-_IDC_ON_TWO_CORES = Scale("idc", 40, 40, limit=3_400, batch_size=32, schedule="quarter")
-
 # Whole quarters and the paper's batches, so that only the epochs are missing.
 _CHOICE = {name: replace(scale, epochs=30, dpsgd_epochs=30) for name, scale in _PAPER.items()}
 _LONG = {name: replace(scale, epochs=60) for name, scale in _PAPER.items()}
-
+_QUICK = dict.fromkeys(_PAPER, Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20))
+# Half or a quarter of the paper's batches give that many more steps to memorise the images in. CIFAR100 and IDC have
+# one scale each, so that their tables and sweeps share trainings.
+_CPU_SWEEP = {
+    "cifar10": Scale("cifar10", 20, 20, limit=10_000, batch_size=32),
+    "cifar100": Scale("cifar100", 20, 20, limit=10_000, batch_size=32),
+    "idc": Scale("idc", 40, 40, limit=3_400, batch_size=32, schedule="quarter"),
+}
+_CPU_TABLE = {
+    **_CPU_SWEEP,
+    "mnist": Scale("mnist", 6, 6, batch_size=64),
+    "cifar10": Scale("cifar10", 15, 15, batch_size=64),
+}
+_ABOUT = {
+    "quick": "a smoke test of minutes: 40 images of the built-in fashion sample stand in for every data set, so the "
+    "numbers mean nothing",
+    "cpu": "what two cores can do: few epochs, smaller batches, subsets for the sweeps, CIFAR100 and IDC",
+    "long": "the paper's settings but for the epochs: 60 on whole quarters (DP-SGD: 100, as in the paper)",
+    "paper": "the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100) on whole quarters",
+}
 PRESETS = {
-    preset.name: preset
-    for preset in (
-        Preset(
-            name="quick",
-            rank=0,
-            about="a smoke test of minutes: 40 images of the built-in fashion sample stand in for every data set, "
-            "so the numbers mean nothing",
-            table=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20)),
-            sweep=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20)),
-            choice=_everywhere(Scale(STAND_IN, 6, 6, limit=160, batch_size=20, dpsgd_batch_size=20)),
-            seeds=2,
-            costly_seeds=1,
-            shadows=4,
-            draws=(1, 2),
-            audit_networks=1,
-        ),
-        Preset(
-            name="cpu",
-            rank=1,
-            about="what two cores can do: few epochs, smaller batches, subsets for the sweeps, CIFAR100 and IDC",
-            # Half or a quarter of the paper's batches: so many more steps to memorise the images in, which is what
-            # the paper's long trainings do and the first thing that too few epochs lose. CIFAR100 and IDC have
-            # one scale each, so that their tables and sweeps share trainings.
-            table={
-                "mnist": Scale("mnist", 6, 6, batch_size=64),
-                "cifar10": Scale("cifar10", 15, 15, batch_size=64),
-                "cifar100": _CIFAR100_ON_TWO_CORES,
-                "idc": _IDC_ON_TWO_CORES,
-            },
-            sweep={
-                "cifar10": Scale("cifar10", 20, 20, limit=10_000, batch_size=32),
-                "cifar100": _CIFAR100_ON_TWO_CORES,
-                "idc": _IDC_ON_TWO_CORES,
-            },
-            choice=_CHOICE,
-            seeds=3,
-            costly_seeds=1,
-            shadows=4,
-            draws=(1, 4),
-            audit_networks=1,
-            dpsgd_shadows=0,
-        ),
-        Preset(
-            name="long",
-            rank=2,
-            about="the paper's settings but for the epochs: 60 on whole quarters (DP-SGD: 100, as in the paper)",
-            table=_LONG,
-            sweep=_LONG,
-            choice=_LONG,
-            seeds=1,
-            costly_seeds=1,
-            shadows=4,
-            draws=(1, 4),
-            audit_networks=1,
-            dpsgd_shadows=0,
-        ),
-        Preset(
-            name="paper",
-            rank=3,
-            about="the paper's settings as we read them: 200 epochs (IDC and DP-SGD: 100) on whole quarters",
-            table=_PAPER,
-            sweep=_PAPER,
-            choice=_PAPER,
-            seeds=3,
-            costly_seeds=3,
-            shadows=16,
-            draws=(1, 16),
-        ),
-    )
+    "quick": Preset("quick", 0, _ABOUT["quick"], _QUICK, _QUICK, _QUICK, seeds=2, shadows=4, draws=(1, 2)),
+    "cpu": Preset("cpu", 1, _ABOUT["cpu"], _CPU_TABLE, _CPU_SWEEP, _CHOICE, seeds=3, shadows=4, draws=(1, 4)),
+    "long": Preset("long", 2, _ABOUT["long"], _LONG, _LONG, _LONG, seeds=1, shadows=4, draws=(1, 4)),
+    "paper": Preset("paper", 3, _ABOUT["paper"], _PAPER, _PAPER, _PAPER, seeds=3, shadows=16, draws=(1, 16)),
 }
 
 
@@ -171,7 +111,7 @@ def preset_named(name: str, seeds: int | None = None, shadows: int | None = None
         raise UsageError(f"there is no preset {name!r}; choose quick, cpu, long or paper.")
     preset = PRESETS[name]
     if seeds is not None:
-        preset = replace(preset, seeds=seeds, costly_seeds=seeds)
+        preset = replace(preset, seeds=seeds)
     return preset if shadows is None else replace(preset, shadows=shadows)
 
 

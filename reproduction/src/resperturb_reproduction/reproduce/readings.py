@@ -1,6 +1,5 @@
-"""Readings of the printed rows, as trainings that are watched from the first epoch to the last."""
+"""Readings of the published rows, as trainings that are watched from the first epoch to the last."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, TypeAdapter
@@ -21,7 +20,7 @@ from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import Preset
 from resperturb_reproduction.reproduce.results import AuditSummary, Computed, DataUsed, Measured, made_now
 from resperturb_reproduction.reproduce.trajectories import EVERY, IMAGES, Look, read_trajectory, watch
-from resperturb_reproduction.reproduce.verdicts import NAMES, Spreads, Verdict, compare
+from resperturb_reproduction.reproduce.verdicts import NAMES, Spreads, Verdict, compare, leak
 
 ID = "readings"
 
@@ -45,7 +44,7 @@ class End:
 
 @dataclass(frozen=True)
 class Watched:
-    """One reading: what the paper printed of its row, and what was measured on the way.
+    """One reading: the published row, and what was measured on the way.
 
     Attributes:
         data: The data set.
@@ -53,7 +52,7 @@ class Watched:
         noisy: Whether it was trained with noise.
         seed: The seed of the training and of its quarters.
         epochs: The number of epochs of the whole training.
-        paper: The printed row.
+        paper: The published row.
         looks: What was measured, by epoch.
         end: What was measured of the finished training.
     """
@@ -74,7 +73,7 @@ class Watched:
 
     @property
     def nearest(self) -> Look:
-        """The look at which it is nearest to the printed row."""
+        """The look at which it is nearest to the published row."""
         return min(self.looks, key=lambda look: distance(look, self.paper))
 
 
@@ -84,8 +83,8 @@ def distance(look: Look, paper: Printed) -> float:
     >>> round(distance(Look(5, 0.74, 0.68, 0.51), Printed(0.511, 0.760, 0.695)), 3)
     0.02
     """
-    pairs = [(getattr(look, name), getattr(paper, name)) for name in NAMES]
-    return float(max(abs(found - printed) for found, printed in pairs if printed is not None))
+    pairs = [(name, getattr(look, name), getattr(paper, name)) for name in NAMES]
+    return max(abs(leak(name, found) - leak(name, value)) for name, found, value in pairs if value is not None)
 
 
 def readings(experiment: Experiment, preset: Preset, library: Library) -> Measured:
@@ -127,27 +126,6 @@ def watched(result: Computed) -> tuple[Watched, ...]:
     return TypeAdapter(tuple[Watched, ...]).validate_python(result.numbers["watched"])
 
 
-def table(found: Sequence[Watched], spreads: Spreads, used: Sequence[DataUsed]) -> str:
-    """Write where each reading ends, and where it comes nearest to its published row, as a table of Markdown."""
-    lines = [
-        "| data | reading | published row | train / test / AUC | 16 draws | nearest, epoch |",
-        "|---|---|---|---|---|---|",
-    ]
-    for one in found:
-        last, near = one.looks[-1], one.nearest
-        data = next(data for data in used if data.name == one.data)
-        cells = (
-            DATA_TITLES[one.data],
-            one.name.split("ResNet8, ", 1)[-1],
-            judge(one, spreads, data).word if one.finished else f"at epoch {last.epoch} of {one.epochs}",
-            _numbers(last),
-            "–" if one.end is None else f"{one.end.answers.averaged_test_accuracy:.3f}",
-            f"{_numbers(near)}, {near.epoch}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def judge(one: Watched, spreads: Spreads, data: DataUsed) -> Verdict:
     """Compare the last look at a reading with its published row, by the rule of the tables."""
     looked = replace(data, a_quarter=min(data.a_quarter, IMAGES), test_images=min(data.test_images, IMAGES))
@@ -158,7 +136,3 @@ def judge(one: Watched, spreads: Spreads, data: DataUsed) -> Verdict:
         lambda metric, mean, seeds: spreads.tolerance(metric, mean, looked, kind, seeds),
     )
     return Verdict(word, 1, bool(data.reduced), detail)
-
-
-def _numbers(look: Look) -> str:
-    return f"{look.train_accuracy:.3f} / {look.test_accuracy:.3f} / {look.auc:.3f}"

@@ -1,4 +1,4 @@
-"""What came out: one JSON for each experiment, whose rows each say at which preset they were measured.
+"""One JSON for each experiment, whose rows each say at which preset they were measured.
 
 A row may be there at several presets; the best of them is shown, the others stay in the file. Rows are compared with
 each other only at the same preset.
@@ -14,7 +14,7 @@ from pydantic import Discriminator, JsonValue, Tag
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
 from resperturb.training import environment
-from resperturb_reproduction.reproduce.declarations import BY_ID, Experiment, ExperimentKind, Printed
+from resperturb_reproduction.reproduce.declarations import BY_ID, ExperimentKind, Printed
 from resperturb_reproduction.reproduce.presets import PRESETS, Preset
 
 SCHEMA = 2
@@ -23,10 +23,11 @@ NOT_COMPARED = "smoke test only: no comparison"
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over seeds: its mean and how far a single measurement of it is off.
+    """A number over seeds.
 
-    ``error`` is the standard deviation over seeds, or with one seed the sampling error of that measurement.
-    ``seeds`` says which seed each value is of; it is empty where that is not known.
+    Attributes:
+        error: The standard deviation over seeds; with one seed the sampling error of that measurement.
+        seeds: The seed of each value.
     """
 
     mean: float
@@ -36,31 +37,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class RowMetrics:
-    """What was measured of a row; None where it was not.
-
-    ``averaged`` is the accuracy of the mean of several draws of the noise, ``noiseless`` with the noise switched off.
-    """
-
-    auc: Spread | None = None
-    adaptive_auc: Spread | None = None
-    train_accuracy: Spread | None = None
-    test_accuracy: Spread | None = None
-    gap: Spread | None = None
-    averaged_train_accuracy: Spread | None = None
-    averaged_test_accuracy: Spread | None = None
-    noiseless_train_accuracy: Spread | None = None
-    noiseless_test_accuracy: Spread | None = None
-
-    def of(self, metric: str) -> Spread | None:
-        """The number of a metric."""
-        found: Spread | None = getattr(self, metric)
-        return found
-
-
-@dataclass(frozen=True)
 class Threshold:
-    """What the paper's attack does at one threshold; no precision where it calls nobody a member."""
+    """The paper's attack at one threshold; no precision where it accepts no record as a member."""
 
     threshold: float
     precision: float | None
@@ -77,7 +55,7 @@ class Roc:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """The strongest of the audit's attacks on a row's first training, and the epsilon that the audit bounds.
+    """The strongest of the audit's attacks on a row's first training, and the bound on epsilon.
 
     It is the best of ``attacks`` in hindsight, so its AUC is a little too high.
     """
@@ -99,56 +77,50 @@ class AuditSummary:
 
 
 @dataclass(frozen=True)
-class ProvenEpsilon:
-    """The epsilon that the training of a row guarantees."""
-
-    epsilon: float
-    delta: float
-    steps: int
-
-
-@dataclass(frozen=True)
 class Row:
     """One row of an experiment at one preset.
 
-    ``trained`` are the trainings it rests on by their hash, with their seconds. ``memorised_after`` is the epoch
-    at which the first seed reached a training accuracy of 1.000.
+    Attributes:
+        measured: By metric: ``auc``, ``adaptive_auc``, ``train_accuracy``, ``test_accuracy``, ``gap``. The prefixes
+            ``averaged_`` and ``noiseless_`` mean several draws of the noise and no noise.
+        runs: The digest of each seed's training.
+        why: Why a training, an attack or the audit is missing.
+        attack_units: The hidden units of the attack network.
+        trained: The seconds of all trainings that the row rests on, by digest.
     """
 
     key: str
     name: str
     data: str
     preset: str
-    networks: int
     strategy: str
     gamma: float
     paper: Printed | None
-    measured: RowMetrics
+    measured: dict[str, Spread | None]
     seeds: tuple[int, ...]
-    seeds_wanted: int
     runs: tuple[str, ...]
-    input_noise: bool = True
     epochs: int | None = None
-    memorised_after: int | None = None
     why: tuple[str, ...] = ()
     audit: AuditSummary | None = None
-    audit_why: str | None = None
     thresholds: tuple[Threshold, ...] = ()
     roc: Roc | None = None
     attack_units: str = "relu"
     attack_learning_rates: tuple[float, ...] = ()
-    proven: ProvenEpsilon | None = None
     trained: dict[str, float] = field(default_factory=dict)
 
+    def of(self, metric: str) -> Spread | None:
+        """Look up a metric; None if it was not measured."""
+        return self.measured.get(metric)
+
     @property
-    def evidence(self) -> tuple[int, int]:
-        """How many seeds and audits it has."""
-        return len(self.seeds), int(self.audit is not None)
+    def rank(self) -> int:
+        """The rank of its preset."""
+        return PRESETS[self.preset].rank
 
 
 @dataclass(frozen=True)
 class DataUsed:
-    """On which images the rows of a preset were trained, and how far that is from the paper's settings."""
+    """The images that the rows of a preset were trained on, and how far that is from the paper's settings."""
 
     name: str
     shown: str
@@ -168,7 +140,7 @@ class DataUsed:
 
 @dataclass(frozen=True)
 class Made:
-    """With what the rows of one preset were made."""
+    """The versions, data and trainings behind the rows of one preset."""
 
     preset: str
     environment: dict[str, str]
@@ -191,43 +163,6 @@ class Theorem:
 
 
 @dataclass(frozen=True)
-class ShownEpsilon:
-    """What a lower bound on epsilon says, and by which method it was found."""
-
-    epsilon: float
-    confidence: float
-    method: str
-    assumptions: tuple[str, ...] = ()
-    refusal: str | None = None
-
-
-@dataclass(frozen=True)
-class BudgetRow:
-    """A printed budget beside what the formula gives, and what attacks on our model of that row show.
-
-    ``radius_needed`` and ``bound_needed`` are how small R and G would have to be for the printed epsilon.
-    """
-
-    data: str
-    name: str
-    printed: float
-    printed_lower: float
-    epsilon: float
-    setting: str
-    protects: str
-    assumptions: tuple[str, ...]
-    verdict: str
-    epsilon_exact: float | None = None
-    epsilon_from_blocks: float | None = None
-    radius_needed: float | None = None
-    bound_needed: float | None = None
-    preset: str | None = None
-    paper_attack: ShownEpsilon | None = None
-    audit: ShownEpsilon | None = None
-    why: str | None = None
-
-
-@dataclass(frozen=True)
 class Trained:
     """The result of an experiment whose rows are trained."""
 
@@ -238,65 +173,36 @@ class Trained:
     theorem: Theorem | None = None
     schema: int = SCHEMA
 
-    def made_at(self, preset: str) -> Made:
-        """With what the rows of a preset were made."""
-        return next(made for made in self.made if made.preset == preset)
-
     def data_of(self, row: Row) -> DataUsed:
-        """The images that a row was trained on."""
-        return next(data for data in self.made_at(row.preset).data if data.name == row.data)
+        """Find the images that a row was trained on."""
+        made = next(made for made in self.made if made.preset == row.preset)
+        return next(data for data in made.data if data.name == row.data)
 
     @property
     def shown(self) -> tuple[Row, ...]:
-        """Each row once, at the best preset at which it was measured, in the order of the declaration."""
-        there = {(row.data, row.key) for row in self.rows}
-        declared = dict.fromkeys((cell.data, cell.key) for cell in BY_ID[self.id].cells)
-        return tuple(at_best(self.rows, *place) for place in declared if place in there)
+        """Each row once, at the best preset at which it was trained and attacked, in the order of the declaration."""
+        found: dict[tuple[str, str], Row | None] = {(cell.data, cell.key): None for cell in BY_ID[self.id].cells}
+        for row in sorted(self.rows, key=lambda row: (bool(row.seeds), row.of("auc") is not None, row.rank)):
+            found[row.data, row.key] = row
+        return tuple(row for row in found.values() if row is not None)
 
     @property
     def attacked(self) -> tuple[Row, ...]:
-        """The rows that were attacked harder than in the paper, in the order of the declaration.
+        """The rows with attacks that the paper did not make, in the order of the declaration.
 
-        Each at the best preset at which it was audited, and at the best at which the adaptive attack was made.
+        Each at the best preset at which it was audited, and at the best with the adaptive attack.
         """
         found: dict[tuple[str, str, str], Row] = {}
-        for row in self.shown:
-            for attacked in (self.audited(row), self.adaptively_attacked(row)):
-                if attacked is not None:
-                    found[attacked.data, attacked.key, attacked.preset] = attacked
+        for shown in self.shown:
+            alike = sorted((r for r in self.rows if (r.data, r.key) == (shown.data, shown.key)), key=lambda r: r.rank)
+            for some in ([r for r in alike if r.audit], [r for r in alike if r.of("adaptive_auc")]):
+                found |= {(r.data, r.key, r.preset): r for r in some[-1:]}
         return tuple(found.values())
-
-    def audited(self, row: Row) -> Row | None:
-        """The row of that name that was audited, at the best preset at which it was."""
-        return self._best([other for other in self._alike(row) if other.audit is not None])
-
-    def adaptively_attacked(self, row: Row) -> Row | None:
-        """The row of that name that the adaptive attack was made on, at the best preset at which it was."""
-        return self._best([other for other in self._alike(row) if other.measured.adaptive_auc is not None])
-
-    def _alike(self, row: Row) -> list[Row]:
-        return [other for other in self.rows if (other.data, other.key) == (row.data, row.key)]
-
-    def _best(self, rows: Sequence[Row]) -> Row | None:
-        return max(rows, key=lambda row: PRESETS[row.preset].rank, default=None)
-
-
-@dataclass(frozen=True)
-class Budgets:
-    """The result of the remark on the privacy budget."""
-
-    id: str
-    kind: Literal["budgets"]
-    made: tuple[Made, ...]
-    rows: tuple[BudgetRow, ...]
-    delta: float
-    radius_and_bound: float
-    schema: int = SCHEMA
 
 
 @dataclass(frozen=True)
 class Computed:
-    """The result of an experiment that needs no training; ``numbers`` are whatever it found."""
+    """The result of an experiment that is computed; ``numbers`` is all it found."""
 
     id: str
     kind: Literal["computed"]
@@ -308,14 +214,14 @@ class Computed:
 
 def _tag(value: object) -> str:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return kind if kind in ("budgets", "computed") else "trained"
+    return "computed" if kind == "computed" else "trained"
 
 
 Result = Annotated[
-    Annotated[Trained, Tag("trained")] | Annotated[Budgets, Tag("budgets")] | Annotated[Computed, Tag("computed")],
+    Annotated[Trained, Tag("trained")] | Annotated[Computed, Tag("computed")],
     Discriminator(_tag),
 ]
-AnyResult = Trained | Budgets | Computed
+AnyResult = Trained | Computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,26 +233,17 @@ class Measured:
 
 
 def made_now(preset: Preset, data: Sequence[DataUsed] = (), trainings: int = 0, seconds: float = 0.0) -> Made:
-    """Say with what a result is being made."""
+    """Describe what a result is being made with."""
     return Made(preset.name, environment(), tuple(data), trainings, seconds)
 
 
-def at_best(rows: Iterable[Row], data: str, key: str) -> Row:
-    """The row at the best preset at which it was trained and attacked; one that was not, if there is no other."""
-    found = [row for row in rows if (row.data, row.key) == (data, key)]
-    return max(found, key=lambda row: (bool(row.seeds), row.measured.auc is not None, PRESETS[row.preset].rank))
-
-
-def merged(present: Trained | None, new: Trained, experiment: Experiment) -> Trained:
+def merged(present: Trained, new: Trained) -> Trained:
     """Add new rows to those that are there.
 
     A row replaces the one of the same preset, unless that one has more seeds or audits at the same settings. Rows of
-    other presets stay. Rows that nothing is known of, and those that the experiment no longer declares, are dropped.
+    other presets stay. Rows that the experiment no longer declares are dropped.
     """
-    new = replace(new, rows=tuple(row for row in new.rows if row.seeds or row.why))
-    if present is None:
-        return new
-    declared = [(cell.data, cell.key) for cell in experiment.cells]
+    declared = [(cell.data, cell.key) for cell in BY_ID[new.id].cells]
     rows = {(row.data, row.key, row.preset): row for row in present.rows if (row.data, row.key) in declared}
     added: dict[str, float] = {}
     for row in new.rows:
@@ -356,8 +253,7 @@ def merged(present: Trained | None, new: Trained, experiment: Experiment) -> Tra
             continue
         added |= {run: seconds for run, seconds in row.trained.items() if known is None or run not in known.trained}
         rows[place] = row
-    order = {place: number for number, place in enumerate(declared)}
-    kept = sorted(rows.values(), key=lambda row: (order[row.data, row.key], PRESETS[row.preset].rank))
+    kept = sorted(rows.values(), key=lambda row: (declared.index((row.data, row.key)), row.rank))
     made = {m.preset: m for m in present.made if any(row.preset == m.preset for row in kept)}
     for fresh in new.made:
         before = made.get(fresh.preset)
@@ -373,44 +269,31 @@ def merged(present: Trained | None, new: Trained, experiment: Experiment) -> Tra
 def _has_more(present: Trained, known: Row, new: Trained, row: Row) -> bool:
     if present.data_of(known).reduced != new.data_of(row).reduced:
         return False
-    return any(ours < theirs for ours, theirs in zip(row.evidence, known.evidence, strict=True))
+    return len(row.seeds) < len(known.seeds) or (row.audit is None and known.audit is not None)
 
 
 def save(folder: Path, result: AnyResult) -> AnyResult:
     """Keep a result together with what is there already, and return the whole."""
-    experiment = BY_ID[result.id]
-    refuse_smoke_test(folder, experiment.id, result.made[-1].preset)
-    present = load(folder, experiment.id)
-    if isinstance(result, Trained):
-        result = merged(present if isinstance(present, Trained) else None, result, experiment)
-    elif present is not None and best_preset(present) > best_preset(result):
+    present = load(folder, result.id)
+    refuse_smoke_test(present, folder, result.made[-1].preset)
+    if isinstance(result, Trained) and isinstance(present, Trained):
+        result = merged(present, result)
+    elif present is not None and best_rank(present) > best_rank(result):
         return present
-    elif isinstance(result, Budgets) and isinstance(present, Budgets):
-        result = replace(result, rows=tuple(map(_with_bounds, result.rows, present.rows)))
     write_json(folder / f"{result.id}.json", result)
     return result
 
 
-def _with_bounds(row: BudgetRow, present: BudgetRow) -> BudgetRow:
-    """Keep the lower bounds that were measured before where there are none now."""
-    if row.preset is not None or present.preset is None:
-        return row
-    return replace(
-        row, preset=present.preset, paper_attack=present.paper_attack, audit=present.audit, why=present.why
-    )
-
-
-def best_preset(result: AnyResult) -> int:
-    """The rank of the best preset of a result."""
+def best_rank(result: AnyResult) -> int:
+    """Give the rank of the best preset of a result."""
     return max(PRESETS[made.preset].rank for made in result.made)
 
 
-def refuse_smoke_test(folder: Path, experiment: str, preset: str) -> None:
+def refuse_smoke_test(present: AnyResult | None, folder: Path, preset: str) -> None:
     """Refuse to put numbers that mean nothing among those that do."""
-    present = load(folder, experiment)
-    if preset == "quick" and present is not None and best_preset(present) > PRESETS[preset].rank:
+    if preset == "quick" and present is not None and best_rank(present) > PRESETS[preset].rank:
         raise UsageError(
-            f"{folder / experiment}.json has better rows than those of preset quick, which mean nothing; choose "
+            f"{folder / present.id}.json has better rows than those of preset quick, which mean nothing; choose "
             "another --results folder, or delete it."
         )
 
@@ -429,3 +312,8 @@ def load_all(folder: Path) -> dict[str, AnyResult]:
     """Read every result in a folder, by the ID of its experiment."""
     found = {name: load(folder, name) for name in BY_ID}
     return {name: result for name, result in found.items() if result is not None}
+
+
+def trained(found: Iterable[AnyResult]) -> list[Trained]:
+    """Choose the results whose rows are trained."""
+    return [result for result in found if isinstance(result, Trained)]

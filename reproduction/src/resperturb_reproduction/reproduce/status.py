@@ -7,18 +7,18 @@ from pathlib import Path
 from resperturb.training import Run, TrainConfig
 from resperturb_reproduction.reproduce.declarations import Experiment
 from resperturb_reproduction.reproduce.library import audited_models, runs_in, state_of
-from resperturb_reproduction.reproduce.plan import audit_trainings, estimate, trainings
+from resperturb_reproduction.reproduce.plan import audit_trainings, described, estimate, trainings
 from resperturb_reproduction.reproduce.presets import Preset, reduction
-from resperturb_reproduction.reproduce.results import AnyResult, Budgets, Computed, Trained, load
+from resperturb_reproduction.reproduce.results import AnyResult, Trained, load
 
 
 @dataclass(frozen=True)
 class Line:
-    """How far one experiment is."""
+    """How far one experiment is; ``missing`` names the trainings that are left, in their order."""
 
     id: str
     trainings: int
-    done: int
+    missing: tuple[str, ...]
     core_seconds_left: float
     presets: tuple[str, ...]
     complete: bool
@@ -36,7 +36,6 @@ class Status:
     done: int
     core_seconds_left: float
     jobs: int
-    seconds_left: float
     measured_over_planned: float | None
 
 
@@ -48,22 +47,25 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
     measured = sum(there[config.digest] for config in finished)
     ratio = measured / sum(map(estimate, finished)) if finished else None
 
-    def left(wanted: Sequence[TrainConfig]) -> float:
-        return (ratio or 1.0) * sum(estimate(config) for config in wanted if config.digest not in there)
+    def left(wanted: Sequence[TrainConfig]) -> list[TrainConfig]:
+        return [config for config in wanted if config.digest not in there]
+
+    def seconds(wanted: Sequence[TrainConfig]) -> float:
+        return (ratio or 1.0) * sum(map(estimate, left(wanted)))
 
     lines = []
     for experiment in experiments:
         wanted, result = trainings([experiment], preset), load(results, experiment.id)
-        done = sum(config.digest in there for config in wanted)
-        trained = not isinstance(result, Computed) or done == len(wanted)
         lines.append(
             Line(
                 id=experiment.id,
                 trainings=len(wanted),
-                done=done,
-                core_seconds_left=left(wanted),
+                missing=tuple(map(described, left(wanted))),
+                core_seconds_left=seconds(wanted),
                 presets=() if result is None else tuple(made.preset for made in result.made),
-                complete=result is not None and trained and is_complete(experiment, result, preset),
+                complete=result is not None
+                and (isinstance(result, Trained) or not left(wanted))
+                and is_complete(experiment, result, preset),
             )
         )
     return Status(
@@ -73,28 +75,23 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
         experiments=tuple(lines),
         trainings=len(everything),
         done=len(finished),
-        core_seconds_left=left(everything),
+        core_seconds_left=seconds(everything),
         jobs=jobs,
-        seconds_left=left(everything) / jobs,
         measured_over_planned=ratio,
     )
 
 
 def is_complete(experiment: Experiment, result: AnyResult, preset: Preset) -> bool:
-    """Whether a result has rows of this preset as it is today, with every seed, audit and lower bound it asks for."""
+    """Say whether a result has rows of this preset as it is today, with every seed and audit it asks for."""
     made = next((made for made in result.made if made.preset == preset.name), None)
-    if made is None:
-        return False
-    if isinstance(result, Budgets):
-        return not any(row.why for row in result.rows)
-    if not isinstance(result, Trained):
-        return True
+    if made is None or not isinstance(result, Trained):
+        return made is not None
     planned = all(data.reduced.startswith(reduction(data.name, experiment.size, preset)) for data in made.data)
     rows = {(row.data, row.key): row for row in result.rows if row.preset == preset.name}
     return planned and all(
         (row := rows.get((cell.data, cell.key))) is not None
-        and len(row.seeds) >= preset.seeds_of(experiment, cell)
-        and ("audit" not in experiment.attacks or row.audit is not None or row.audit_why is not None)
+        and len(row.seeds) >= preset.seeds_of(experiment)
+        and ("audit" not in experiment.attacks or cell.networks > 1 or row.audit is not None or bool(row.why))
         for cell in experiment.cells
     )
 

@@ -18,12 +18,12 @@ An attack's AUC counts by its deviation from 0.5, as in the paper.
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from resperturb_reproduction.reproduce.declarations import BY_ID, Claim, Printed
 from resperturb_reproduction.reproduce.presets import PRESETS
-from resperturb_reproduction.reproduce.results import AnyResult, DataUsed, Row, Spread, Trained
+from resperturb_reproduction.reproduce.results import AnyResult, DataUsed, Row, Spread, Trained, trained
 
 TOLERANCE = 0.01
 WIDEST = 0.05
@@ -67,18 +67,16 @@ class ClaimFound:
     """A claim of the paper, its verdict, and what was compared.
 
     Attributes:
-        claim: The claim.
-        verdict: Its verdict.
-        preset: The best preset at which both rows were measured.
         difference: The difference of the two rows, positive as claimed.
         reach: Half of its 95% interval, which is the smallest difference that would have been seen.
+        both_differ: Whether both rows differ from the published ones.
     """
 
     claim: Claim
     verdict: Verdict
-    preset: str | None = None
     difference: float | None = None
     reach: float | None = None
+    both_differ: bool = False
 
 
 def accuracy_error(value: float, images: int) -> float:
@@ -111,26 +109,16 @@ def spread(values: Sequence[float], sampling_error: float, seeds: Sequence[int] 
     return Spread(statistics.fmean(values), error, tuple(values), tuple(seeds))
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """A spread between seeds in multiples of the sampling error, with its degrees of freedom."""
-
-    multiple: float
-    freedom: int
-
-
 class Spreads:
     """The spread between seeds, pooled over the rows of ``results`` that have several."""
 
     def __init__(self, results: Iterable[AnyResult]) -> None:
         sums: dict[tuple[str, str], tuple[float, int]] = {}
         seen = set()
-        for result in results:
-            if not isinstance(result, Trained):
-                continue
+        for result in trained(results):
             for row in result.rows:
                 for metric in NAMES if row.preset != "quick" else ():
-                    found = row.measured.of(metric)
+                    found = row.of(metric)
                     if found is None or len(found.values) < 2 or (row.runs, metric) in seen:
                         continue
                     seen.add((row.runs, metric))
@@ -139,7 +127,8 @@ class Spreads:
                     total, freedom = sums.get(place, (0.0, 0))
                     more = len(found.values) - 1
                     sums[place] = total + more * statistics.variance(found.values) / once**2, freedom + more
-        self._pooled = {place: Pooled(math.sqrt(total / n), n) for place, (total, n) in sums.items()}
+        # In multiples of the sampling error, with the degrees of freedom.
+        self._pooled = {place: (math.sqrt(total / n), n) for place, (total, n) in sums.items()}
 
     def of(self, metric: str, mean: float, data: DataUsed, strategy: str) -> tuple[float, int] | None:
         """Give the spread between seeds of one training, and its degrees of freedom; None if no row has several.
@@ -157,7 +146,7 @@ class Spreads:
         pooled = self._pooled.get(_place(metric, data.name, strategy))
         if pooled is None:
             return None
-        return max(pooled.multiple, 1.0) * _sampling_error(metric, mean, data), pooled.freedom
+        return max(pooled[0], 1.0) * _sampling_error(metric, mean, data), pooled[1]
 
     def reach(self, metric: str, mean: float, data: DataUsed, strategy: str) -> float | None:
         """Give the smallest difference between two trainings of one row that would be seen."""
@@ -238,7 +227,7 @@ def judge_row(row: Row, result: Trained, spreads: Spreads) -> Verdict:
     if row.preset == "quick":
         return Verdict("not compared", detail="a smoke test")
     data = result.data_of(row)
-    found = {name: (each.mean, len(each.values)) for name in NAMES if (each := row.measured.of(name)) is not None}
+    found = {name: (each.mean, len(each.values)) for name in NAMES if (each := row.of(name)) is not None}
     word, detail = compare(
         row.paper or Printed(),
         found,
@@ -253,49 +242,41 @@ def judge_claims(result: Trained, spreads: Spreads) -> tuple[ClaimFound, ...]:
 
 
 def _judge_claim(claim: Claim, result: Trained, spreads: Spreads) -> ClaimFound:
-    unknown = ClaimFound(claim, Verdict("not measured"))
-    rows = {(row.preset, row.data, row.key): row for row in result.rows}
+    rows = {(row.preset, row.data, row.key): row for row in result.rows if row.of(claim.metric) is not None}
     for preset in sorted(PRESETS, key=lambda name: -PRESETS[name].rank):
         pair = [rows.get((preset, cell.data, cell.key)) for cell in (claim.lower, claim.higher)]
-        lower, higher = pair
-        if lower is None or higher is None:
-            continue
-        low, high = lower.measured.of(claim.metric), higher.measured.of(claim.metric)
-        if low is None or high is None:
-            continue
-        if preset == "quick":
-            return replace(unknown, verdict=Verdict("not compared", detail="a smoke test"), preset=preset)
-        return _tested(replace(unknown, preset=preset), (lower, higher), (low, high), result, spreads)
-    return unknown
+        both = [row for row in pair if row is not None]
+        if len(both) == 2:
+            smoke_test = ClaimFound(claim, Verdict("not compared", detail="a smoke test"))
+            return smoke_test if preset == "quick" else _tested(claim, both, result, spreads)
+    return ClaimFound(claim, Verdict("not measured"))
 
 
-def _tested(
-    found: ClaimFound, rows: tuple[Row, Row], values: tuple[Spread, Spread], result: Trained, spreads: Spreads
-) -> ClaimFound:
-    metric, used = found.claim.metric, [result.data_of(row) for row in rows]
-    shared = [seed for seed in values[0].seeds if seed in values[1].seeds]
-    chosen = [[v for v, s in zip(each.values, each.seeds, strict=False) if s in shared] for each in values]
-    means = [
-        statistics.fmean(leak(metric, value) for value in some) if some else leak(metric, each.mean)
-        for some, each in zip(chosen, values, strict=True)
-    ]
-    difference, seeds = means[1] - means[0], max(len(shared), 1)
-    errors = [
-        spreads.of(metric, each.mean, data, row.strategy) for each, data, row in zip(values, used, rows, strict=True)
-    ]
-    reduced = any(bool(data.reduced) for data in used)
-    if None in errors:
-        verdict = Verdict("inconclusive", seeds, reduced, "the spread between seeds is not known")
-        return replace(found, verdict=verdict, difference=difference)
-    known = [error for error in errors if error is not None]
-    reach = quantile(min(n for _, n in known)) * math.hypot(*(e for e, _ in known)) / math.sqrt(seeds)
-    word: Word = "inconclusive" if abs(difference) <= reach else "supported" if difference > 0 else "contradicted"
-    details = [f"a difference above {reach:.3f} would have been seen"] if word == "inconclusive" else []
-    if all(judge_row(row, result, spreads).word == "contradicted" for row in rows):
-        details.append("both rows differ from the published ones")
-    return replace(
-        found, verdict=Verdict(word, seeds, reduced, "; ".join(details)), difference=difference, reach=reach
+def _tested(claim: Claim, rows: Sequence[Row], result: Trained, spreads: Spreads) -> ClaimFound:
+    metric = claim.metric
+    values = [found for row in rows if (found := row.of(metric)) is not None]
+    by_seed = [dict(zip(each.seeds, each.values, strict=False)) for each in values]
+    shared = by_seed[0].keys() & by_seed[1].keys()
+    low, high = (
+        statistics.fmean(leak(metric, some[seed]) for seed in shared) if shared else leak(metric, each.mean)
+        for some, each in zip(by_seed, values, strict=True)
     )
+    difference, seeds = high - low, max(len(shared), 1)
+    reduced = any(bool(result.data_of(row).reduced) for row in rows)
+    errors = [
+        error
+        for row, each in zip(rows, values, strict=True)
+        if (error := spreads.of(metric, each.mean, result.data_of(row), row.strategy)) is not None
+    ]
+    if len(errors) < 2:
+        verdict = Verdict("inconclusive", seeds, reduced, "the spread between seeds is not known")
+        return ClaimFound(claim, verdict, difference)
+    reach = quantile(min(n for _, n in errors)) * math.hypot(*(e for e, _ in errors)) / math.sqrt(seeds)
+    word: Word = "inconclusive" if abs(difference) <= reach else "supported" if difference > 0 else "contradicted"
+    both_differ = all(judge_row(row, result, spreads).word == "contradicted" for row in rows)
+    details = [f"a difference above {reach:.3f} would have been seen"] if word == "inconclusive" else []
+    details += ["both rows differ from the published ones"] if both_differ else []
+    return ClaimFound(claim, Verdict(word, seeds, reduced, "; ".join(details)), difference, reach, both_differ)
 
 
 def expected_by_chance(claims: Iterable[ClaimFound]) -> float:
