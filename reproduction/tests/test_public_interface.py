@@ -12,7 +12,7 @@ from resperturb.cli import app
 
 ROOT = Path(resperturb_reproduction.__file__).parent
 # Modules that have no list of public names; commands share how they parse and print.
-SHARED = ("checks", "cli", "errors", "files", "heap", "sealed")
+SHARED = ("checks", "cli", "errors", "files", "heap", "progress", "sealed")
 
 
 def private_imports(file: Path) -> list[str]:
