@@ -111,12 +111,6 @@ def test_the_readme_links_to_files_that_exist_and_none_is_left_for_a_package_ind
         assert re.findall(r"\]\((?!https://)", load_tool("readme_for_index").for_index(readme, repository)) == []
 
 
-def test_the_pictures_of_the_study_are_drawn_from_its_numbers(tmp_path: Path) -> None:
-    load_tool("study_pictures").main(ROOT / "docs" / "results" / "audit-study.json", tmp_path)
-    for name in ("readme.svg", "audit-study.svg"):
-        assert (tmp_path / name).read_bytes() == (ROOT / "docs" / "images" / name).read_bytes()
-
-
 def load_tool(name: str) -> ModuleType:
     """Import a file of tools/, which is no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
@@ -221,7 +215,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     start = (tmp_path / "site" / "index.html").read_text()
-    assert "images/readme.svg" in start
+    assert "images/frontier.svg" in start
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?(?:https?:)?//', start)
     for page in (tmp_path / "site").rglob("*.html"):
         for picture in re.findall(r'<img[^>]+src="([^":]+)"', page.read_text()):

@@ -33,7 +33,7 @@ of all kinds where these are too few for the rate.*
 Each setting is compared with the least leaking comparator of at least its test accuracy, model by model on the same
 coins. The comparator is chosen on one half of the models and compared on the other. Checkpoints count as comparators,
 and between two of them the leak is interpolated. A negative difference means that the setting leaks less.
-*Equivalent* means that both one-sided tests at a margin of {found.margin:g} are significant at 5%.
+*Equivalent* means that the whole interval lies within {found.margin:g}. The intervals of a table hold jointly.
 
 {compared}
 

@@ -7,7 +7,7 @@ targets and compared on the other, and the other way round, so that choosing cos
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,10 +47,11 @@ class Compared:
     def verdict(self) -> str:
         """``equivalent``, ``leaks less``, ``leaks more`` or ``not decided``.
 
-        A difference that is smaller than the margin does not matter, whether or not it is told apart from 0.
+        It is equivalent if the printed interval lies within the margin, which is two one-sided tests at the joint
+        confidence. Such a difference does not matter, whether or not it is told apart from 0.
         """
         low, high = self.difference.interval
-        if self.difference.equivalent:
+        if -self.difference.margin < low and high < self.difference.margin:
             return "equivalent"
         return "leaks less" if high < 0 else "leaks more" if low > 0 else "not decided"
 
@@ -97,7 +98,7 @@ def compare(
         curves: All settings, on the same coins.
         endpoint: The leak that is compared.
         against: A formal defence; ordinary regularisation if empty.
-        confidence: Joint confidence of all intervals; each test of equivalence has its own error 1 - ``confidence``.
+        confidence: Joint confidence of all intervals, which also decide equivalence.
         margin: The largest difference that does not matter.
 
     Returns:
@@ -115,10 +116,7 @@ def compare(
             against,
             names,
             float(curve.accuracy[-1].mean()),
-            replace(
-                paired_difference(own, other, joint, margin),
-                equivalent=paired_difference(own, other, confidence, margin).equivalent,
-            ),
+            paired_difference(own, other, joint, margin),
             len(prepared),
         )
         for curve, names, own, other in prepared

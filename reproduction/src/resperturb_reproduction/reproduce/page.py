@@ -76,7 +76,7 @@ shadow model like the target. The *strongest* attack of `resperturb audit` is th
 which favours it.
 
 **Limits.** Noise makes a network fit its images less well, which lowers every AUC. Whether noise protects more
-than other regularisers at equal accuracy is the question of [the audit study](audit-results.md)."""
+than other regularisers at equal accuracy is the question of [the frontier study](frontier.md)."""
 
 
 @dataclass(frozen=True)
