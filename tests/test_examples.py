@@ -72,7 +72,7 @@ def test_anybodys_training_is_audited(example: str, small: list[str], tmp_path: 
     out = run(tmp_path, example, *small, "--shadows", "4", "--jobs", "1", "--out", str(folder))
     assert "AUC 0." in out or "AUC 1." in out
     page = (folder / "report.html").read_text()
-    assert ("this model" if example == "audit_model.py" else "your own training") in page.lower()
+    assert ("this model" if example == "audit_model.py" else "models of this recipe") in page.lower()
     asked = {attack.access for attack in read_audit(folder).attacks}
     assert asked == ({"served", "weights"} if "torchvision" in example else {"served"})
 

@@ -345,4 +345,4 @@ def test_an_unguarded_script_is_audited_in_processes_killed_and_resumed(tmp_path
     assert f"training {5 - len(finished)} of 5 models" in done.stderr
     assert {n: (tmp_path / "out" / "models" / n).stat().st_mtime_ns for n in finished} == times
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "your own training" in page
+    assert "models of this recipe" in page

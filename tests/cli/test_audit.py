@@ -134,7 +134,7 @@ def test_ones_own_training_is_audited_reported_and_compared(tmp_path: Path, monk
     shown = CliRunner().invoke(app, ["compare", "mine", "-o", "report.html"])
     assert shown.exit_code == 0, shown.output
     assert "mine" in shown.stdout
-    assert "your own training" in (tmp_path / "report.html").read_text()
+    assert "models of this recipe" in (tmp_path / "report.html").read_text()
     for name, reason in (
         ("mytraining", "MODULE:FUNCTION"),
         ("nosuch:setup", "cannot be imported"),

@@ -142,7 +142,7 @@ def test_train_then_audit_each_print_one_json_object(tmp_path: Path) -> None:
 def test_a_killed_training_ends_with_the_same_bytes(tmp_path: Path) -> None:
     whole = run("train", *TINY, "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    assert "test acc." in whole.stdout
+    assert "test accuracy" in whole.stdout
     victim = subprocess.Popen([*COMMAND, "train", *TINY, "--out", "killed"], cwd=tmp_path)
     checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
     while not checkpoint.exists() and victim.poll() is None:
