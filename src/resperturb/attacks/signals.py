@@ -153,7 +153,7 @@ class Signals:
 
 
 def signals_from(arrays: Mapping[str, Array], rows: int) -> Signals:
-    """Check arrays that were kept of the signals of so many rows, and return the signals.
+    """Check kept arrays of signals, and return the signals.
 
     Raises:
         ResperturbError: They are not the signals of ``rows`` rows.

@@ -115,7 +115,7 @@ def assess(
         comparison = comparison_of(candidates, design, target, each, guarantee, error_shares(len(others), more))
         for attack in list(results):
             try:
-                # In the precision of the file, so that whoever reads the scores computes the same metrics.
+                # In the precision of the file, so that its reader computes the same metrics.
                 found = np.asarray(attack.published.score(evidence, attack.view), dtype=np.float32).astype(np.float64)
             except AttackFailedError as error:
                 caveats.append(f"{attack.name}, {attack.view}, is left out: {error}")

@@ -102,7 +102,7 @@ class RecipeTrainee:
                     yield QueriedNetwork(model, self.config, images, f"epoch-{epoch:04d}", seed, self.serve)
 
     def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Compute what the recipe proves of a model of so many records."""
+        """Compute what the recipe proves of a model on this number of records."""
         images = load_inputs(self.config.data).train
         return guarantee_of(self.config, records, images.channels, images.size, delta)
 

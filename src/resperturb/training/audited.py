@@ -147,7 +147,7 @@ class RunTrainee:
         yield AskedRun(train(config, out=job.folder, accelerator=job.accelerator), self.config.data, job.number)
 
     def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Compute what the recipe proves of a model of so many records."""
+        """Compute what the recipe proves of a model on this number of records."""
         images = load_inputs(self.config.data).train
         return guarantee_of(self.config, records, images.channels, images.size, delta)
 

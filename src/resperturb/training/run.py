@@ -242,7 +242,7 @@ class Run:
 def guarantee_of(
     config: TrainConfig, records: int, channels: int, size: tuple[int, int], delta: float | None = None
 ) -> Guarantee:
-    """Compute what is proven of a model that a configuration trains on so many records; see :meth:`Run.guarantee`."""
+    """Compute what is proven of a model trained on this number of records; see :meth:`Run.guarantee`."""
     if config.method.private:
         steps = config.epochs * math.ceil(records / config.batch_size)
         return config.method.guarantee(config, records, steps, delta)
