@@ -10,13 +10,33 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 COMMANDS = "reference/commands.md"
+# Packages whose public names have a page in the reference, and modules of which the page shows the internals too.
+API: dict[str, tuple[str, ...]] = {
+    "perturbation": (),
+    "models": ("models.adapt",),
+    "data": ("data.canaries", "data.storage"),
+    "training": (),
+    "auditing": (),
+    "attacks": ("attacks.lira", "attacks.rmia", "attacks.bavaria", "attacks.quantile"),
+    "frontiers": (),
+    "bounds": (),
+    "heads": ("privacy.dp_head",),
+    "features": (),
+    "privacy": ("privacy.gaussian", "privacy.accounting"),
+    "report": ("report.page", "report.section", "report.subject", "report.folders", "report.policy", "report.gate"),
+    "engine": (),
+    "registry": (),
+    "noise": (),
+}
 SECURITY = Path(__file__).parents[1] / "SECURITY.md"
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "audit.ipynb"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page of all commands, written from their help, SECURITY.md, the notebook; leave missing pages out."""
+    """Add the pages of commands and of the API, SECURITY.md and the notebook; leave missing pages out."""
     files.append(File.generated(config, COMMANDS, content=commands_page()))
+    for package in API:
+        files.append(File.generated(config, f"reference/{package}.md", content=api_page(package)))
     files.append(File.generated(config, "security.md", content=SECURITY.read_text()))
     files.append(File.generated(config, "notebook.md", content=notebook_page(NOTEBOOK)))
     present = {file.src_uri for file in files}
@@ -42,6 +62,23 @@ def notebook_page(notebook: Path) -> str:
     title, *rest = parts
     where = f"*This page is `examples/{notebook.name}` in the repository; open it with Jupyter or VS Code.*"
     return "\n\n".join([title, where, *rest]) + "\n"
+
+
+def api_page(package: str) -> str:
+    """Return the page of a package: its public names, then its internals.
+
+    >>> print(api_page("features"))
+    # resperturb.features
+    <BLANKLINE>
+    ::: resperturb.features
+    """
+    parts = [f"# resperturb.{package}", f"::: resperturb.{package}"]
+    if API[package]:
+        parts += ["## Internals", "They may change in any version."]
+    for module in API[package]:
+        options = '    options: {heading_level: 4, filters: ["!^_"]}'
+        parts.append(f"### resperturb.{module}\n\n::: resperturb.{module}\n{options}")
+    return "\n\n".join(parts)
 
 
 def commands_page() -> str:

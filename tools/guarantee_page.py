@@ -190,18 +190,6 @@ def left_out(found: Found) -> str:
     return "\n".join(lines)
 
 
-def at_three(found: Found) -> str:
-    """Return the table of the losses to noise at epsilon 3."""
-    lines = ["| data | features | protected | epsilon 3 | no noise | seconds per head |", "|---|---|---|---|---|---|"]
-    for row in found["rows"]:
-        private, plain = _result(row, "3.0"), _result(row, "inf")
-        if private and plain:
-            protected = f"{row['units']:,} {'patients, AUROC' if row['group'] else 'images, accuracy'}"
-            scores = f"{_score(row, '3.0')} | {_score(row, 'inf')}"
-            lines.append(f"| {_data(row)} | {_features(row)} | {protected} | {scores} | {private['seconds']:.0f} |")
-    return "\n".join(lines)
-
-
 def fewer(found: Found, unit: str) -> str:
     """Return the table of test scores by the number of patients or records."""
     lines = [f"| {unit} | epsilon 1 | epsilon 3 | epsilon 8 | no noise |", "|---|---|---|---|---|"]
@@ -219,7 +207,6 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "costs": costs,
     "worst": worst_cases,
     "left-out": left_out,
-    "at-three": at_three,
     "fewer-patients": partial(fewer, unit="patients"),
     "fewer-records": partial(fewer, unit="records"),
 }

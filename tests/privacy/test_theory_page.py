@@ -1,4 +1,4 @@
-"""The numbers of docs/theory.md, computed again."""
+"""The numbers of docs/theory.md and docs/concepts/epsilon.md, computed again."""
 
 import math
 import re
@@ -11,7 +11,8 @@ from resperturb.privacy.accounting import tpr_from_budget
 from resperturb.privacy.gaussian import attack_tpr, mu_for_budget
 from resperturb.privacy.guarantee import level, number
 
-PAGE = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / name).read_text() for name in ("theory.md", "concepts/epsilon.md"))
 
 
 def rows(heading):

@@ -21,7 +21,7 @@ from resperturb.privacy.gaussian import mu_for_budget
 Status = Literal["assumed", "enforced", "measured", "not met"]
 Level = Literal["meaningful", "weak", "vacuous"]
 
-# docs/theory.md says what an attacker can do at each of these.
+# docs/concepts/epsilon.md says what an attacker can do at each of these.
 MEANINGFUL_UP_TO = 3.0
 WEAK_UP_TO = 10.0
 # A larger bound on the AUC rounds to 1.000 and says nothing.
