@@ -43,9 +43,13 @@ PACKAGES = {
 # What one does from a trained model to a bound on epsilon, in the order of doing it.
 STEPS = {
     "resperturb, your training": ("write train(indices, seed)", "call audit"),
-    "resperturb, given answers": ("toss coins and train shadow models", "collect answers", "call audit_predictions"),
+    "resperturb, given answers": (
+        "assign members by coin and train shadow models",
+        "collect answers",
+        "call audit_predictions",
+    ),
     "ART": (
-        "toss coins and train shadow models",
+        "assign members by coin and train shadow models",
         "collect answers",
         "wrap the target",
         "fit an attack model",
@@ -55,7 +59,7 @@ STEPS = {
     ),
     "SACRO-ML": ("wrap the target and its data", "call attack", "bound epsilon with another tool"),
     "Privacy Meter": (
-        "toss coins and train shadow models",
+        "assign members by coin and train shadow models",
         "collect answers",
         "tune a",
         "run RMIA",
@@ -63,7 +67,7 @@ STEPS = {
         "bound epsilon",
     ),
     "jax-privacy": (
-        "toss coins and train shadow models",
+        "assign members by coin and train shadow models",
         "collect answers",
         "write an attack",
         "bound epsilon",
