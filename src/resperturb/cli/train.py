@@ -334,9 +334,11 @@ def _advised(config: "TrainConfig", on_update: "Callable[[Update], None]") -> "C
 
 
 def _show(console: Any, run: Any, loaded: Any) -> None:
-    result, noise = run.result, run.config.perturbation
+    from resperturb.training.subject import describe
+
+    result = run.result
     lines = [
-        f"{run.path}: {'no noise' if noise is None else noise.describe()}",
+        f"{run.path}: {describe(run.config)}",
         f"Train accuracy {result.train_accuracy:.3f}, test accuracy {result.test_accuracy:.3f}, gap "
         f"{result.gap:.3f}, in {result.seconds:.0f} s",
     ]
