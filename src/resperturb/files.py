@@ -28,7 +28,7 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
 
     A link is followed, and a device is written to; neither is replaced, nor is what ``/dev/stdout`` leads to.
 
-    Folders that are missing on the way are made. ``private`` lets nobody but the owner read the file, at no time, and
+    Folders that are missing on the way are made. ``private`` lets only the owner read the file, at any time, and
     follows no link.
 
     Raises:
@@ -78,7 +78,7 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 
 def _write_to_device(path: Path, content: bytes) -> None:
-    # A pipe that nobody reads from is an error, not a wait without end.
+    # A pipe without a reader is an error, not a wait without end.
     handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
     os.set_blocking(handle, True)
     with open(handle, "wb") as file:

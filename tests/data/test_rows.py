@@ -73,8 +73,10 @@ def test_pages_that_were_let_go_are_read_again(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", PARTS[0])
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     rows = Rows([mapped])
-    original = module.let_go
-    monkeypatch.setattr(module, "let_go", lambda part, touched: released.append(touched) or original(part, touched))
+    original = module.release_pages
+    monkeypatch.setattr(
+        module, "release_pages", lambda part, touched: released.append(touched) or original(part, touched)
+    )
     for _ in range(3):
         assert rows[:].equal(torch.from_numpy(PARTS[0]))
     assert len(released) == 3

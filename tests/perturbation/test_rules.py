@@ -12,7 +12,7 @@ from resperturb.errors import UsageError
 from resperturb.perturbation.junctions import all_sums
 from resperturb.perturbation.perturb import perturbed_junctions
 from resperturb.perturbation.sums import reader as reader_module
-from resperturb.perturbation.sums.rules import Judgement, handed_in, judge
+from resperturb.perturbation.sums.rules import Judgement, from_caller, judge
 from resperturb.perturbation.sums.values import BRANCH, GATED, LIGHT, LINEAR, PLAIN, PRODUCT, PROJECTION, Path, Value
 
 WIDTH = 6
@@ -73,8 +73,8 @@ def test_rule_6_all_else_is_unclear(left: int, right: int) -> None:
 
 def test_sides_that_derive_from_no_common_tensor_are_no_junction() -> None:
     assert judge(value(PLAIN, tensor=0), value(BRANCH, tensor=1)) is None
-    assert handed_in(value(PLAIN, tensor=0), value(BRANCH, tensor=1)) == "left"
-    assert handed_in(value(BRANCH, tensor=0), value(BRANCH, tensor=1)) is None
+    assert from_caller(value(PLAIN, tensor=0), value(BRANCH, tensor=1)) == "left"
+    assert from_caller(value(BRANCH, tensor=0), value(BRANCH, tensor=1)) is None
 
 
 def test_what_a_later_tensor_explains_is_not_asked_of_an_earlier_one() -> None:

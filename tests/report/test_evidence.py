@@ -74,7 +74,7 @@ def test_precision_is_at_the_declared_prior(leaking: ReportedModel) -> None:
     assert without is not None
     assert rare is not None
     assert "members, if" not in without
-    assert "if 0.1% of the people asked about are" in rare
+    assert "if 0.1% of the people queried are" in rare
     assert precision(point.tpr, 0.01, 0.001) < 0.1 < precision(point.tpr, 0.01, 0.5)
 
 

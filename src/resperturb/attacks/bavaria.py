@@ -23,12 +23,12 @@ from resperturb.errors import UsageError
 BRANNVALL = "Brannvall 2026 (arXiv:2603.11799)"
 
 _LEAST_VARIANCE = 1e-6
-# Beyond so many degrees of freedom all records have the same variance.
+# Beyond this number of degrees of freedom all records have the same variance.
 _MOST_FREEDOM = 1e4
 
 
 class Prior(NamedTuple):
-    """``mean`` and ``variance`` of a record's statistic, worth so many models each; one value per dimension."""
+    """``mean`` and ``variance`` of a record's statistic, each worth a number of models; one value per dimension."""
 
     mean: Floats
     mean_worth: Floats

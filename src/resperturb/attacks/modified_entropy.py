@@ -1,8 +1,8 @@
 """Modified entropy, which knows the label, with one threshold or one per class (Song and Mittal, 2021).
 
 It is small for a confident right answer and large for a confident wrong one. Classes differ in how well they are
-fitted, so the paper chooses a threshold for each, where shadow models tell their own members from others best. As a
-score: how far below the threshold of its class a record lies, in logarithms.
+fitted, so the paper chooses a threshold for each, where shadow models' own members are best distinguished from
+others. As a score: how far below the threshold of its class a record lies, in logarithms.
 """
 
 import numpy as np

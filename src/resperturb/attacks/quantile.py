@@ -2,7 +2,7 @@
 
 Bertran, Tang, Roth, Kearns, Morgenstern and Wu, "Scalable Membership Inference Attacks via Quantile Regression"
 (2023, arXiv:2307.03694). Two quantiles of the target's confidence, given what is known of a record, are learned on
-the population, of which nobody is a member. The score is how far above the lower one a candidate lies, in units of
+the population, which has no members. The score is how far above the lower one a candidate lies, in units of
 their distance. What is known of a record here is its label and what shadow models without it say on average.
 """
 

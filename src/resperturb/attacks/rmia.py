@@ -93,7 +93,7 @@ def _on_evidence(know_inside: bool) -> Score:
         with_it, without_it = evidence.known_shadows().probabilities[view]
         both = (with_it.count > 0) & (without_it.count > 0)
         a = tuned_a(with_it.mean[both, 0], without_it.mean[both, 0]) if both.any() else OFFLINE_A
-        # Nobody was trained on the population, so for it the average is a guess in either form.
+        # No model was trained on the population, so for it the average is a guess in either form.
         typical = offline_average(without_it.mean[:, 0], a)
         own = online_average(with_it.mean[:, 0], without_it.mean[:, 0]) if know_inside else typical
         return rmia(target[:count], own[:count], target[count:], typical[count:])

@@ -107,7 +107,7 @@ def audit_trainee(
 
 
 def plan_of(trainee: Trainee, candidates: Candidates, design: Design, draws: tuple[int, ...]) -> Plan:
-    """Describe what models are fitted on and asked, so that a folder is never used for anything else."""
+    """Describe what models are fitted on and queried about, so that a folder holds one audit only."""
     count = len(candidates)
     existing = design.members[design.seeds < 0]
     return Plan(

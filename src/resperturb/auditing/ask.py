@@ -1,4 +1,4 @@
-"""Querying a fitted model about all rows, and checking that it answers what was asked."""
+"""Query a fitted model about all rows, and check that its answers belong to them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def _check_order(fitted: Fitted, rows: Ints, query: Query, before: Floats) -> No
     distances = np.abs(first[:, None] - second[None]).max(axis=2)
     own, others = np.diagonal(distances).mean(), distances.sum() - np.trace(distances)
     others /= max(1, len(rows) * (len(rows) - 1))
-    # What draws of the noise do to a mean of so many of them.
+    # The standard error of a mean over draws of the noise.
     spread = float(before.std(axis=0).max(axis=1).mean()) / np.sqrt(len(before)) if len(before) > 1 else 0.0
     if own > ORDER_TOLERANCE and own > 0.6 * others and others > 3 * spread + ORDER_TOLERANCE:
         raise UsageError(SHUFFLED)

@@ -49,7 +49,7 @@ UNBOUNDED: Mapping[Chance, str] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """At which delta and confidence an audit speaks, and over how many draws of the noise attacks combine answers."""
+    """Delta, confidence and numbers of draws of an audit."""
 
     draws: tuple[int, ...] = (1, 16)
     delta: float = 1e-5
@@ -373,7 +373,7 @@ def tested(guarantee: Guarantee, comparison: Comparison) -> Guarantee:
         return guarantee
     if comparison.unit == "group" and guarantee.details.get("unit", RECORD) == RECORD:
         return nothing_proven(
-            "The guarantee is for one record, and this audit bounds what a group of records tells.", comparison.delta
+            "The guarantee is for one record, and this audit is about groups of records.", comparison.delta
         )
     if guarantee.neighbours == "add_remove" and comparison.neighbours == "swap":
         swapped = guarantee.as_swap()

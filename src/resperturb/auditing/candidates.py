@@ -11,7 +11,7 @@ from resperturb.bounds.arrays import Array, Bools, Ints, Texts
 from resperturb.bounds.audit_result import CANARIES, RECORD
 from resperturb.errors import UsageError
 
-# Records that no model is trained on, for attacks that compare with them: so many at most, and this share at most.
+# Records that no model is trained on, for attacks that compare with them: their largest number and share.
 MOST_POPULATION, POPULATION_SHARE = 200, 0.1
 
 

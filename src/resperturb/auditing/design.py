@@ -17,7 +17,7 @@ Kind = Literal["one target", "leave one out"]
 EXISTS = -1  # the seed of a model that is not trained here
 PRIME = 1_000_003  # seeds of different audits differ
 FEWEST_SHADOWS, FEWEST_LEFT_OUT = 4, 6
-# A candidate needs so many models on either side for a variance.
+# Models that a candidate needs on either side for a variance.
 LEAST_EVIDENCE = 2
 
 

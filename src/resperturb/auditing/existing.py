@@ -120,11 +120,11 @@ def shift_by_models(shadows: ShadowStatistics, members: Bools, units: Ints) -> A
 
 
 def shift_words(found: AttackMetrics, how: str) -> list[str]:
-    """Warn where two sets differ; say nothing where they were not told apart."""
+    """Warn where two sets differ; return None where no difference was found."""
     low, high = found.estimate.interval(SURE)
     if low <= 0.5 <= high:
         return []
     return [
-        f"Members and non-members differ in distribution: {how} tells them apart with an AUC of {found.auc:.3f} "
+        f"Members and non-members differ in distribution: {how} distinguishes them with an AUC of {found.auc:.3f} "
         f"({low:.3f} to {high:.3f}). An attack can win by that alone; draw both sets from the same source."
     ]

@@ -41,7 +41,7 @@ OTHER_VERSION = "was written by another version of resperturb; run the audit aga
 
 @dataclass(frozen=True)
 class Plan:
-    """What an audit was asked to do; all but ``draws`` and ``population`` must stay the same.
+    """The plan of an audit; all but ``draws`` and ``population`` must stay the same.
 
     Attributes:
         train: Digest of the trainee.
@@ -222,9 +222,7 @@ def opened_store(folder: Path | None, plan: Plan) -> Iterator[Store]:
         if _present(folder) != plan:
             kept = list((folder / MODELS).glob("*.npz"))
             if kept:
-                _logger.warning(
-                    "%s: other draws or another population are asked for; its models are queried again.", folder
-                )
+                _logger.warning("%s: the draws or the population changed; its models are queried again.", folder)
             for path in kept:
                 path.unlink()
             write_bound_json(folder / PLAN_FILE, plan, {})

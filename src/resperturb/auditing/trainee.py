@@ -75,7 +75,7 @@ class Trainee(Protocol):
         """
 
     def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Return what is proven of a model that was fitted on so many rows."""
+        """Return what is proven of a model that was fitted on this number of rows."""
 
     def shared(self) -> Shared | None:
         """Return data that many jobs of one machine read in place; None if there are none."""

@@ -35,7 +35,7 @@ class TruePositiveRate:
 
 @dataclass(frozen=True)
 class AttackMetrics:
-    """What an attack finds among so many members and non-members.
+    """What an attack finds among members and non-members.
 
     ``auc_interval`` is at ``confidence`` and lies above 0.5 exactly where the one-sided test of ``p_value`` is
     significant at half of 1 - ``confidence``. It follows DeLong et al. (1988) on the logit scale with Student's
@@ -61,7 +61,7 @@ class AttackMetrics:
         """Look up the true positive rate at ``fpr``.
 
         Returns:
-            The rate; None if so low a false positive rate cannot be seen among so few non-members.
+            The rate; None if the non-members are too few for this false positive rate.
         """
         found = next((point for point in self.tpr_at_fpr if abs(point.fpr - fpr) < 1e-12), None)
         return found if found is not None and can_be_seen(fpr, self.nonmembers) else None
@@ -112,7 +112,7 @@ def attack_metrics(
     Args:
         members: One score per member.
         nonmembers: One score per non-member.
-        confidence: Of the intervals.
+        confidence: Confidence of the intervals.
         threshold: The attack's own threshold for ``balanced_accuracy``; the best in hindsight if left out.
         member_groups: Unit of every member, where records of one person share their membership; units of one record
             each are counted as records.

@@ -36,7 +36,7 @@ AGREEMENT = 1.0
 
 @dataclass(frozen=True)
 class AttackResult:
-    """One attack: how it asked the model, and what it found among each kind of candidate.
+    """One attack: how it queried the model, and what it found among each kind of candidate.
 
     ``access`` and ``draws`` say which answers it saw, ``combination`` how it combined several. A ``fixed`` attack was
     chosen before anything was measured. ``metrics`` is by kind of candidate: ``record``, a kind of canary,
@@ -115,7 +115,7 @@ class Shadows:
 
 @dataclass(frozen=True)
 class MostExposed:
-    """The candidates that shadow models tell apart best, chosen without a look at the target.
+    """The candidates whose inclusion changes shadow models most, chosen without a look at the target.
 
     ``separation`` is how far membership moves the worst one's confidence, in standard deviations over all records.
     """
@@ -214,7 +214,7 @@ class AuditResult:
 
     @property
     def verdict(self) -> Verdict:
-        """How the measured lower bound stands to what is proven.
+        """The comparison of the measured lower bound with what is proven.
 
         ``refuted`` is itself a statement at the audit's confidence: a true guarantee is refuted at most that rarely.
         """
@@ -291,7 +291,7 @@ def corrected(attacks: Sequence[AttackResult], confidence: float) -> tuple[Attac
 
 
 def verdict_of(upper: float, lower: float) -> Verdict:
-    """Say how a measured lower bound stands to a proven upper bound.
+    """Compare a measured lower bound with a proven upper bound.
 
     >>> verdict_of(8.0, 1.5), verdict_of(1.0, 1.5), verdict_of(2.0, 1.5), verdict_of(math.inf, 1.5)
     ('gap', 'refuted', 'consistent', 'nothing proven')

@@ -1,6 +1,6 @@
 """From whose membership epsilon is bounded, and what chance decided about it.
 
-All scores of an audit come from one model, so they are not independent, and only the *coins* that decided who was in
+All scores of an audit come from one model, so they are not independent, and only the *coins* that decided membership
 may be relied on. Two designs give such coins:
 
 - ``add_remove``: every candidate was put in by its own fair coin. A guarantee that compares data sets with and
@@ -36,7 +36,7 @@ ASSUMED = {
     "record.",
     ("add_remove", "group"): "Each group (patient) was put in by its own fair coin; the bound is for adding "
     "or removing a group: all records of one person.",
-    ("swap", "record"): "A cut at random decided who was in. Each member was matched with a non-member of the same "
+    ("swap", "record"): "A random cut decided membership. Each member was matched with a non-member of the same "
     "label by chance, so that the bound is for replacing an image by another of the same label.",
     ("swap", "group"): "A cut at random decided which groups were in. Each was matched with one that was out by "
     "chance, so that the bound is for replacing a group (patient) by another.",
@@ -149,10 +149,9 @@ def per_group(scores: Scores, members: Bools, units: Ints, how: str = "mean") ->
 def paired(scores: Scores, members: Bools, labels: Ints) -> AttackScores:
     """Match members with non-members of the same label at random, and give the differences of their scores.
 
-    A pair is ordered by a coin; it counts as *member* where its first is the member. Whoever finds no partner is left
-    out. The coins are drawn anew in every audit, seeded by a hash of all that it knows: a fixed seed would give all
-    audits of one size the same coins, and where those happen to fall unevenly every one of them would be rewarded for
-    guessing the more frequent side.
+    A pair is ordered by a coin; it counts as *member* where its first is the member. A member without a partner is
+    left out. The coins are drawn anew in every audit, seeded by a hash of all that it knows. A fixed seed would give
+    all audits of one size the same coins, and reward each of them for guessing the more frequent side.
 
     >>> found = paired(np.array([5.0, 1.0]), np.array([True, False]), np.array([3, 3]))
     >>> sorted([*found.members.tolist(), *found.nonmembers.tolist()]) in ([4.0], [-4.0])

@@ -36,7 +36,7 @@ class Exposed:
 
     @property
     def resolved(self) -> bool:
-        """Whether so many targets can name a single unit: the smallest p-value is 2^(-K/2)."""
+        """Whether this number of targets can name a single unit: the smallest p-value is 2^(-K/2)."""
         return 2.0 ** -(self.targets // 2) <= self.rate / max(1, self.units)
 
     @property

@@ -133,7 +133,7 @@ def _refuted_curve(canaries: int, guessed: int, correct: int, alpha: float, delt
 
 
 def curve_refuted(inverse: Callable[[float], float], canaries: int, guessed: int, correct: int, alpha: float) -> bool:
-    """Say whether a privacy curve f makes so many correct guesses less probable than ``alpha``.
+    """Say whether a privacy curve f makes this number of correct guesses less probable than ``alpha``.
 
     ``inverse`` is the inverse of ``1 - f``. Let p_i be the probability of exactly i right among g guesses about m
     canaries. Flip the coin of a canary chosen at random: the output hardly changes, but a right guess becomes wrong.

@@ -1,4 +1,4 @@
-"""How well an attack tells members from non-members: AUC, ROC, balanced accuracy, precision and recall.
+"""How well an attack distinguishes members from non-members: AUC, ROC, balanced accuracy, precision and recall.
 
 Everywhere: a higher score means *member*, and a threshold ``t`` accepts the scores ``>= t``. Tied scores are accepted
 or rejected together, never ordered by accident.
@@ -75,7 +75,7 @@ def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
 
 
 def roc_points(members: ArrayLike, nonmembers: ArrayLike, most: int = 400) -> tuple[list[float], list[float]]:
-    """Give the ROC curve in at most so many points, its low end kept whole.
+    """Give the ROC curve in at most a number of points, its low end kept whole.
 
     Args:
         members: Scores of the members, higher where the attack says *member*.
@@ -150,7 +150,7 @@ def precision_recall(
 
 
 def can_be_seen(fpr: float, nonmembers: int) -> bool:
-    """Whether a false positive rate is no smaller than one of so many non-members; none at all is always seen.
+    """Whether a false positive rate is at least one non-member of their number; a rate of 0 always is.
 
     >>> can_be_seen(0.01, 30), can_be_seen(0.01, 100), can_be_seen(0.0, 30)
     (False, True, True)

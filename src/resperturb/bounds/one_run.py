@@ -107,7 +107,7 @@ def _one_run(scores: CanaryScores, delta: float, confidence: float) -> LowerBoun
 
 
 def check_guesses(guesses: tuple[int, int], canaries: int) -> tuple[int, int]:
-    """Return both numbers of guesses if so many canaries allow them."""
+    """Return both numbers of guesses if the number of canaries allows them."""
     top, bottom = guesses
     if top < 0 or bottom < 0 or not 1 <= top + bottom <= canaries:
         raise UsageError(f"guesses must be two counts that add up to between 1 and {canaries}, not {guesses}.")

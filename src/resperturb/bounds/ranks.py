@@ -57,7 +57,7 @@ def rank_grid(size: int) -> list[int]:
 
 
 def rank_tests(members: Scores, nonmembers: Scores) -> list[RankTest]:
-    """Count who lies beyond whom, at every rank of the grid and in both directions; a tie lies beyond nobody.
+    """Count the scores beyond each rank of the grid, in both directions; a tie is not beyond.
 
     Any order of equal scores that membership has nothing to do with counts at least as many, so the tests hold.
 
@@ -77,7 +77,7 @@ def rank_tests(members: Scores, nonmembers: Scores) -> list[RankTest]:
 
 
 def rank_p_value(test: RankTest, curve: Curve) -> float:
-    """Return a bound on the probability that the curve allows so many beyond the rank, or more.
+    """Return a bound on the probability that the curve allows this number beyond the rank, or more.
 
     The integral is taken from above: what it adds is a small share of the value, never negative.
 

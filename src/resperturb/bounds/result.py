@@ -14,7 +14,7 @@ class Confusion(NamedTuple):
 
 
 class Guesses(NamedTuple):
-    """What a one-run attack guessed: so many canaries *in*, so many *out*, and how many of these were right."""
+    """What a one-run attack guessed: numbers of canaries *in* and *out*, and of right guesses."""
 
     guessed_in: int
     guessed_out: int

@@ -21,7 +21,7 @@ _WHY = {
     "model trained anew for each score (independent), or by one model without coins (one-model).",
     "coins": "The scores come from one training with randomised canaries, so the one-run bound applies.",
     "independent": "The scores are independent of each other; this bound assumes no privacy curve.",
-    "one-model": "Scores of one model are not independent, and no coins decided who was in: no bound on epsilon "
+    "one-model": "Scores of one model are not independent, and no coins decided membership: no bound on epsilon "
     "applies. The AUC and the true positive rates do.",
 }
 CAVEATS = (

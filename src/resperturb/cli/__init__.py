@@ -113,7 +113,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def _shown_log() -> Iterator[None]:
-    """Print what the library tells of its work, and its warnings, on stderr; one process speaks for all."""
+    """Print progress and warnings of the library on stderr, from one process only."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("resperturb")

@@ -297,8 +297,8 @@ def _show_exposed(console: Any, found: "AuditResult") -> None:
         return
     low, high = exposed.metrics.auc_interval
     console.print(
-        f"Most exposed: on the {exposed.count} candidates that shadow models tell apart best, {exposed.attack} has "
-        f"an AUC of {exposed.metrics.auc:.3f} ({low:.3f} to {high:.3f}). The worst, a "
+        f"Most exposed: on the {exposed.count} candidates whose inclusion changes shadow models most, "
+        f"{exposed.attack} has an AUC of {exposed.metrics.auc:.3f} ({low:.3f} to {high:.3f}). The worst, a "
         f"{exposed.worst_kind.replace('_', '-')}, is {exposed.separation:.1f} standard deviations apart between "
         "models with and without it.",
         markup=False,

@@ -33,7 +33,7 @@ def budget_additive(
     gamma: Annotated[
         float | None, typer.Option(help="Noise in every block; the input has half of it unless you say otherwise.")
     ] = None,
-    input_std: Annotated[float | None, typer.Option(help="Standard deviation of the noise on the input.")] = None,
+    input_std: Annotated[float | None, typer.Option(help="Standard deviation of the input noise.")] = None,
     epsilon: Epsilon = None,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -43,7 +43,7 @@ def budget_additive(
     networks: Annotated[int, typer.Option(help="Networks in the ensemble; each noises the images itself.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """The additive strategy: the exact bound of the noise on the input.
+    """The additive strategy: the exact bound of the input noise.
 
     Example: `resperturb budget additive --gamma 0.5 --radius 30 --epochs 100 --delta 1e-5`
     """
@@ -101,7 +101,7 @@ def budget_head(
     unit: Annotated[
         str, typer.Option(help="What is protected as a whole: record, or what a group is called.")
     ] = "record",
-    classes: Annotated[int, typer.Option(min=2, help="Classes that the head tells apart.")] = 2,
+    classes: Annotated[int, typer.Option(min=2, help="Number of classes of the head.")] = 2,
     delta: Delta = 1e-5,
     as_json: JsonOption = False,
 ) -> None:

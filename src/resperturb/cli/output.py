@@ -59,7 +59,7 @@ def shown_rate(metrics: "AttackMetrics", fpr: float) -> str:
 
 
 def warn_of_few(console: Any, metrics: "AttackMetrics") -> None:
-    """Say so if an attack was measured on so few that its numbers say next to nothing."""
+    """Warn if an attack was measured on too few candidates."""
     if min(metrics.members, metrics.nonmembers) < FEW:
         console.print(
             f"[bold yellow]Only {metrics.members} members and {metrics.nonmembers} non-members were queried:[/] "

@@ -25,7 +25,7 @@ from resperturb.errors import UsageError
 
 KINDS = ("clean", "mislabelled", "out_of_distribution", "blank", "near_duplicate")
 SHADES = 256
-# Near-duplicates differ by so many of 255 grey levels at most: less than anybody sees.
+# Largest difference of near-duplicates, in 255 grey levels: too small to see.
 NEAR = 4
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -37,7 +37,7 @@ class Canaries:
     """The canaries as images, the kind of each, and the training images that some were made from.
 
     Where images have groups, each canary is a group of its own. ``left_out`` are the images that no model may be
-    trained on beside them: the sources, and all of the groups that clean canaries come from. A clean canary stands
+    trained on with them: the sources, and all of the groups that clean canaries come from. A clean canary stands
     for a person who may be absent, and would look present if other images of that person were trained on.
     """
 
@@ -92,7 +92,7 @@ def make_canaries(images: ImageSet, spare: Indices, counts: Mapping[str, int], s
 
 
 def fair_coins(count: int, seed: int, purpose: int = 0) -> Bools:
-    """Toss ``count`` fair coins; seeds 2j and 2j + 1 toss opposite ones.
+    """Draw ``count`` fair coins; seeds 2j and 2j + 1 draw opposite ones.
 
     So the subsets of an even number of consecutive seeds contain every record equally often, while each subset by
     itself is the outcome of independent fair coins.

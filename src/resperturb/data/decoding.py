@@ -22,7 +22,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from resperturb.data.dicom import dicom_pixels, is_dicom
 from resperturb.data.paths import one_line, open_regular
-from resperturb.data.rows import Pixels, let_go
+from resperturb.data.rows import Pixels, release_pages
 from resperturb.errors import UsageError
 
 Encoded: TypeAlias = bytes | Path | np.ndarray[Any, Any]
@@ -158,7 +158,7 @@ class Decoder:
                     for start in range(0, index, _BLOCK):
                         out[start : min(start + _BLOCK, index)] = grey[start : min(start + _BLOCK, index)]
                 out[index] = pixels
-                written = let_go(out, written + pixels.nbytes)
+                written = release_pages(out, written + pixels.nbytes)
         return out
 
     def _eight_bit_values(self, values: np.ndarray[Any, Any], where: str, declared: int | None = None) -> Pixels:

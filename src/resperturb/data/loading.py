@@ -91,15 +91,15 @@ def load_pair(
             the environment variable RESPERTURB_DATA names.
         image_column: The column (array) of the images; guessed.
         label_column: The column of the labels; guessed.
-        group_column: Says who an image belongs to (a patient): nobody is in both parts. In an image folder, a column
+        group_column: The group of an image (its patient): no group is in both parts. In an image folder, a column
             of its ``metadata.csv``, ``folder``, or an entry of the DICOM headers.
         group_pattern: A regular expression: what it matches in the group column, or in the names of the files of an
             image folder, is the group.
-        positive: Of two classes the name of the positive one, which becomes the second.
-        image_size: Resize the short side to so many pixels and take the square in the centre.
+        positive: Name of the positive one of two classes, which becomes the second.
+        image_size: Resize the short side to this number of pixels and take the square in the centre.
         bits: How many bits the values of 16-bit images have (12 for most X-ray and CT images), if the files do not
             say; all 16 unless given.
-        limit: Take at most so many images of each part, a random but always the same choice.
+        limit: Largest number of images of each part, a random but always the same choice.
         data_in: Where decoded images are kept: in ``memory``, or on ``disk``, decoded once into a file that is
             mapped. Results do not depend on it. Left out, the environment variable RESPERTURB_DATA_IN says it, or
             else it is ``memory``.
@@ -169,7 +169,7 @@ def load_pair(
     left_out = tuple(sorted(skipped.items()))
     summary = LoadSummary(printable(spec), len(train), len(test), converted, left_out, _advice(decoder.tally))
     unexpected = bool(summary.advice or noted or skipped.keys() - {_BEYOND_LIMIT})
-    alone = parent_process() is None and os.environ.get("RANK", "0") == "0"  # one process speaks for all
+    alone = parent_process() is None and os.environ.get("RANK", "0") == "0"  # one process reports
     _logger.log(logging.WARNING if unexpected and alone else logging.DEBUG, "%s", summary)
     channels = max(train_images.shape[1], test_images.shape[1])
 

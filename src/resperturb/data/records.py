@@ -122,7 +122,7 @@ def identity_of(files: Iterable[Path], *more: object) -> str:
         try:
             found = file.stat()
             stamp: object = (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        except OSError:  # whoever reads it will say so
+        except OSError:  # reading it gives the error
             stamp = None
         digest.update(repr((os.path.abspath(file), stamp)).encode())
     return digest.hexdigest()

@@ -15,7 +15,7 @@ RESIDENT_BYTES = 1 << 23
 _AROUND_A_ROW = 1 << 16
 
 
-def let_go(pixels: Pixels, touched: int) -> int:
+def release_pages(pixels: Pixels, touched: int) -> int:
     """Give the pages of a mapped file back to the system once ``touched`` bytes of it were read or written.
 
     The system keeps them for as long as there is room, so that reading them again costs next to nothing. What is not
@@ -65,7 +65,7 @@ class Rows:
         chosen = self.places[index.cpu().numpy() if isinstance(index, torch.Tensor) else index]
         found = self._copied(np.atleast_1d(chosen))
         touched = self._touched + found.nbytes + len(found) * _AROUND_A_ROW
-        self._touched = [let_go(part, touched) for part in self.parts][-1]
+        self._touched = [release_pages(part, touched) for part in self.parts][-1]
         return torch.from_numpy(found if np.ndim(chosen) else found[0])
 
     def _copied(self, places: np.ndarray[Any, Any]) -> Pixels:

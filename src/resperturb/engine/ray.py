@@ -168,7 +168,7 @@ def work_elsewhere(
 def _scratch() -> Iterator[Path]:
     """Make a folder for the time of a task, and remove those of tasks that were killed before they could.
 
-    What is in there was learned from private images. The lock beside a folder ends with the process that made it.
+    What is in there was learned from private images. The lock next to a folder ends with the process that made it.
     """
     for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*.lock"):
         _remove_if_left(lock)
@@ -189,7 +189,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _remove_if_left(lock: Path) -> None:
-    with suppress(OSError), open(lock) as theirs:  # it is somebody else's, or its task is still at work
+    with suppress(OSError), open(lock) as theirs:  # it belongs to another user, or its task is still at work
         fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock.with_suffix("").exists():
             shutil.rmtree(lock.with_suffix(""))

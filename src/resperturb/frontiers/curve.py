@@ -62,7 +62,7 @@ class Curve(Setting):
             and seed in every setting.
         stages: Names of the checkpoints, the final model last.
         accuracy: Accuracy on records that the target was not trained on, ``[stages, K]``.
-        leaks: Of each endpoint, ``[stages, K]``.
+        leaks: Values of each endpoint, ``[stages, K]``.
         epsilon: What the accounting gives for the final model; None if it gives nothing.
         claimed: Whether that is proven. Above 20 or so it rests on tails that no computed noise has.
     """

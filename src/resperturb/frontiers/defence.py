@@ -26,7 +26,7 @@ class Defence:
     Attributes:
         title: Name in figures and sentences.
         strengths: From weak to strong; ``(None,)`` where there is nothing to set.
-        change: Of a strength, the fields of ``TrainConfig`` that it changes. It gets the recipe without a defence.
+        change: Returns the fields of ``TrainConfig`` that a strength changes. It gets the recipe without a defence.
         ordinary: Whether it is ordinary regularisation, which other defences must beat to be worth having.
         formal: Whether it gives a guarantee, at whatever epsilon; others are compared with it at their accuracy.
         canary: The kind of canary that exposes it most.
@@ -133,7 +133,7 @@ def _strength(asked: str, level: str) -> float:
 
 
 def spread(levels: tuple[Level, ...], most: int) -> tuple[Level, ...]:
-    """Choose at most so many levels, the weakest and the strongest among them.
+    """Choose at most ``count`` levels, the weakest and the strongest among them.
 
     >>> spread((1, 2, 3, 4, 5), 3), spread((1, 2, 3), 1)
     ((1, 3, 5), (2,))

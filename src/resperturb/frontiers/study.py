@@ -45,7 +45,7 @@ class Timed(Protocol):
     """A trainee that can measure, on a few steps, how long a model takes."""
 
     def seconds(self, rows: int, asked: int, draws: int) -> float:
-        """Estimate the seconds of a training on so many rows, and of querying it about so many others."""
+        """Estimate the seconds of a training on a number of rows, and of queries about other rows."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 
 Head = Literal["gradient", "one-shot"]
 
-OWN_SECRET = Assumption("enforced", "The noise comes from 128 bits of the operating system, which nobody kept.")
+OWN_SECRET = Assumption("enforced", "The noise comes from 128 bits of the operating system, which were not kept.")
 SEEDED = Assumption(
     "not met",
     "The noise must be secret, and it follows from random_state: anyone who knows it can draw the noise again and "

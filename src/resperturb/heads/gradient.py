@@ -57,11 +57,11 @@ class Descent:
         return math.sqrt(self.steps) / mu
 
     def learning_rate(self, units: int, mu: float) -> float:
-        """Return the learning rate for so many units."""
+        """Return the learning rate for a number of units."""
         return min(self.largest_rate, self.rate_factor * mu * units / self.steps)
 
     def numbers(self, width: int, classes: int) -> int:
-        """Return how many normals are drawn for rows of so many coordinates."""
+        """Return the number of normals drawn for rows of ``width`` coordinates."""
         return self.steps * width * classes
 
     def fit(

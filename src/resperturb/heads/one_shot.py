@@ -45,7 +45,7 @@ class OneShot:
         return self.sensitivity(classes) / mu
 
     def numbers(self, width: int, classes: int) -> int:
-        """Return how many normals are drawn for rows of so many coordinates."""
+        """Return the number of normals drawn for rows of ``width`` coordinates."""
         return width * (width + classes)
 
     def fit(self, rows: HeadRows, mu: float, noise: Noise, on_release: OnRelease | None = None) -> Floats:

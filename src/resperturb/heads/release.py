@@ -9,7 +9,7 @@ import numpy as np
 
 from resperturb.bounds.arrays import Floats
 
-# A release is rounded to 2^-ROUND_BITS of its noise: the low bits of floats would tell of the sum below the noise.
+# A release is rounded to 2^-ROUND_BITS of its noise: the low bits of floats would reveal the sum below the noise.
 ROUND_BITS = 20
 
 
@@ -39,7 +39,7 @@ def noise_of(secret: int | None = None) -> Noise:
     probability left; ``privacy.dp_head`` counts that in delta.
 
     Args:
-        secret: The seed; None for 128 bits of the operating system, which nobody keeps.
+        secret: The seed; None for 128 bits of the operating system, which are not kept.
 
     Returns:
         A function from a shape to fresh normals.

@@ -41,7 +41,7 @@ class NetworkName:
         return replace(self, ensemble=None)
 
     def ensemble_of(self, networks: int) -> "NetworkName":
-        """Name an ensemble of so many of these networks.
+        """Name an ensemble of these networks.
 
         >>> str(parse_name("en2-resnet8").ensemble_of(3))
         'en3-resnet8'

@@ -100,7 +100,7 @@ def source_of(name: NetworkName) -> NetworkSource:
     'ResNets'
 
     Raises:
-        UsageError: If nobody does.
+        UsageError: No source does.
     """
     if name.source in network_sources:
         return network_sources[name.source]()

@@ -91,7 +91,7 @@ _loaded_by = os.getpid()
 
 
 def _threads(count: int) -> int:
-    """How many threads share out so many numbers; the threads of OpenMP do not live on in a forked child."""
+    """The number of threads that draw a number of normals; the threads of OpenMP do not live on in a forked child."""
     return torch.get_num_threads() if count >= WORTH_SHARING and os.getpid() == _loaded_by else 1
 
 
@@ -162,7 +162,7 @@ def _cache_folder() -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether ``path`` is there, belongs to this user, and nobody else may write to it."""
+    """Whether ``path`` is there, belongs to this user, and no other user may write to it."""
     try:
         facts = path.lstat()
     except OSError:

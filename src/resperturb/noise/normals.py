@@ -65,7 +65,7 @@ def standard_normal(like: Tensor, key: bytes) -> Tensor:
 def noisy_sum(total: Tensor, key: bytes, std: float) -> Tensor:
     """Return ``total + std n``, drawn in double precision and rounded to at most 2^-20 of ``std``.
 
-    The low bits of a float would tell of the sum below the noise.
+    The low bits of a float would reveal the sum below the noise.
 
     >>> float(noisy_sum(torch.tensor([0.3]), bytes(16), std=2.0**-4) * 2**24 % 1)
     0.0

@@ -114,8 +114,8 @@ _handles = itertools.count(1)
 class NoiseSource:
     """The one source that all junctions of a model draw from.
 
-    With ``seed`` the noise of predictions repeats: the n-th draw after seeding is always the same. Whoever knows the
-    seed can subtract the noise from every answer, so it is for tests and measurements, not for serving.
+    With ``seed`` the noise of predictions repeats: the n-th draw after seeding is always the same. Anyone who knows
+    the seed can subtract the noise from every answer, so it is for tests and measurements, not for serving.
 
     >>> NoiseSource(seed=1).normal(torch.empty(2), training=False).equal(
     ...     NoiseSource(seed=1).normal(torch.empty(2), training=False))

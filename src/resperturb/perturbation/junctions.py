@@ -222,7 +222,7 @@ def is_reached(module: nn.Module, slot: Slot) -> bool:
 
 
 def _shadowed(module: nn.Module, method: str) -> bool:
-    """Whether somebody put another method on the instance that does not lead to the one of its class."""
+    """Whether another method was put on the instance that does not lead to the one of its class."""
     if method not in vars(module):
         return False
     kept = [vars(module)[method], *(v for v in vars(module).values() if getattr(v, "__self__", None) is module)]

@@ -55,9 +55,9 @@ def perturb(
         model: Any module; parameter names and ``state_dict`` keys stay as they are.
         strategy: The noise, such as ``Additive(gamma=0.5)``.
         targets: Names of junctions, or patterns such as ``"layer3.*"``; all of them if None.
-        seed: Makes the noise of *predictions* repeatable. Whoever knows it can compute the noise and subtract it from
-            every answer, as if there were none: leave it out unless you are testing. Left out, that noise comes from
-            the operating system and follows no seed; the noise of training follows ``torch.manual_seed``.
+        seed: Makes the noise of *predictions* repeatable. Anyone who knows it can compute the noise and subtract it
+            from every answer: leave it out unless you are testing. Left out, that noise comes from the operating
+            system; the noise of training follows ``torch.manual_seed``.
 
     Returns:
         ``model`` itself.
@@ -99,7 +99,7 @@ def perturb(
         if isinstance(junction.module, nn.TransformerEncoderLayer):
             junction.module.register_forward_pre_hook(_keep_slow_path)
     config: Any = getattr(inner, "config", None)
-    if hasattr(config, "to_json_file"):  # transformers saves it beside the weights, and load() finds it there
+    if hasattr(config, "to_json_file"):  # transformers saves it next to the weights, and load() finds it there
         config = copy.copy(config)  # another model may have been made from it
         config.resperturb = perturbation_record(inner)
         inner.config = config
@@ -304,11 +304,11 @@ def noise_off(model: nn.Module) -> Iterator[None]:
 def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
     """Make the noise of predictions repeatable inside a ``with`` block, for measurements that can be repeated.
 
-    Whoever knows the seed can subtract the noise.
+    Anyone who knows the seed can subtract the noise.
 
     Args:
         model: A perturbed model, or any other, which stays as it is.
-        seed: Of the noise; None changes nothing.
+        seed: Seed of the noise; None changes nothing.
 
     Yields:
         Nothing; after the block the noise comes from where it came before.

@@ -1,7 +1,7 @@
 """Is the noise that a model is said to have still there?
 
-:func:`check_presence` looks at the model: whoever clears its hooks, replaces its head, its first layer or one of its
-blocks takes noise away, and ``strategy_of`` raises instead of reporting what was. :func:`verify_noise` measures.
+:func:`check_presence` looks at the model: code that clears its hooks, or replaces its head, first layer or a block,
+takes noise away, and ``strategy_of`` raises instead of reporting what was. :func:`verify_noise` measures.
 """
 
 import itertools

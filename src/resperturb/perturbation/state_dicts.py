@@ -1,6 +1,6 @@
 """A ``state_dict`` of a perturbed model says so, and a model without noise that loads it warns.
 
-Weights and keys are those of the user's model. The mark is a string in the metadata that torch keeps beside them,
+Weights and keys are those of the user's model. The mark is a string in the metadata that torch keeps next to them,
 which ``torch.save`` writes and ``torch.load`` reads. For the warning ``nn.Module.load_state_dict`` is extended, once,
 when this module is imported: torch has no hook that would tell a model without noise what it is being given.
 """

@@ -1,6 +1,6 @@
 """Compute what can be proven about a model, and state what the proof assumes.
 
-``additive`` has the exact bound of noise on the input, ``dpsgd`` the accounting of DP-SGD, ``dp_head`` that of a DP
+``additive`` has the exact bound of input noise, ``dpsgd`` the accounting of DP-SGD, ``dp_head`` that of a DP
 head, ``composition`` several of these together. They rest on ``gaussian`` (exact Gaussian differential privacy) and
 ``accounting``, and return a ``Guarantee``.
 """

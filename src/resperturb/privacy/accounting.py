@@ -20,7 +20,7 @@ from resperturb.privacy.gaussian import attack_tpr, epsilon_for_delta
 
 Neighbours = Literal["swap", "add_remove"]
 
-# The attacker that the meaning of a guarantee speaks of: one who takes one non-member in a thousand for a member.
+# False positive rate of the attacker in the meaning of a guarantee.
 FALSE_POSITIVE_RATE = 1e-3
 
 _RDP_ORDERS = (1.1, 1.2, 1.35, 1.5, 1.75, *(2 + step / 4 for step in range(36)), *range(11, 64), 128, 256, 512, 1024)

@@ -1,4 +1,4 @@
-"""The additive strategy: the exact bound that follows from the noise on the input.
+"""The additive strategy: the exact bound that follows from the input noise.
 
 Training sees the images only as ``x + input_std * n`` with fresh noise ``n``, so the weights are a function of the
 noised images and of the labels. That gives the bound without a word about the network; docs/theory.md derives it.
@@ -32,7 +32,7 @@ def additive_guarantee(
     """Bound what a training run with the additive strategy gives away about one image.
 
     Args:
-        input_std: Standard deviation of the noise on the input.
+        input_std: Standard deviation of the input noise.
         radius: Largest norm of an input.
         length: How often a record is used.
         delta: Delta of the guarantee.
@@ -81,7 +81,7 @@ def additive_guarantee(
             "networks": networks,
             "records": length.records,
         },
-        notes=(("", "by the noise on the input alone: gamma, the noise in the blocks, adds nothing to the proof."),),
+        notes=(("", "by the input noise alone: gamma, the noise in the blocks, adds nothing to the proof."),),
     )
 
 

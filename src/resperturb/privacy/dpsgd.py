@@ -54,7 +54,7 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
             Assumption("assumed", "Every record's gradient is clipped on its own before the noise is added."),
             Assumption(
                 "assumed",
-                "Batches are Poisson samples: each record joins each batch by its own coin toss. Shuffled batches "
+                "Batches are Poisson samples: each record joins each batch independently. Shuffled batches "
                 "are not covered and can leak far more.",
             ),
             Assumption("assumed", "No layer mixes records of a batch: no BatchNorm."),

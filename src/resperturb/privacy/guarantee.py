@@ -87,7 +87,7 @@ class Guarantee:
 
     @property
     def max_auc(self) -> float:
-        """The largest AUC with which any attack tells the two compared data sets apart.
+        """The largest AUC with which any attack distinguishes the two compared data sets.
 
         >>> nothing_proven("It was trained without noise.").max_auc
         1.0
@@ -118,7 +118,7 @@ class Guarantee:
 
     @property
     def sentence(self) -> str:
-        """The guarantee as a sentence, which speaks of a proof only where one is of use.
+        """The guarantee as a sentence.
 
         >>> nothing_proven("It was trained without noise.").sentence
         'No guarantee: It was trained without noise.'
@@ -212,7 +212,7 @@ def nothing_proven(why: str, delta: float = 1e-5) -> Guarantee:
 
     Args:
         why: The reason, as a sentence.
-        delta: Of the guarantee.
+        delta: Delta of the guarantee.
 
     Returns:
         A guarantee of infinite epsilon.
@@ -284,7 +284,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share as a percentage that never rounds up to everybody, nor down to nobody.
+    """Write a share as a percentage that never rounds up to 100% nor down to 0%.
 
     >>> percent(1.0), percent(0.99999), percent(0.0183), percent(1e-9)
     ('100%', 'more than 99.9%', '1.8%', 'less than 0.1%')

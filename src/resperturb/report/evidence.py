@@ -103,7 +103,7 @@ def _low_false_alarms(point: TruePositiveRate, prior: float | None) -> str:
         return said
     right, least, most = (percent(precision(rate, point.fpr, prior)) for rate in (point.tpr, low, high))
     named = f"Of those that the attacker names, {right} ({least} to {most}) are members"
-    return f"{said} {named}, if {percent(prior)} of the people asked about are."
+    return f"{said} {named}, if {percent(prior)} of the people queried are."
 
 
 def precision(tpr: float, fpr: float, prior: float) -> float:
@@ -112,7 +112,7 @@ def precision(tpr: float, fpr: float, prior: float) -> float:
     Args:
         tpr: Share of the members that it names.
         fpr: Share of the non-members that it names.
-        prior: Share of members among all people asked about.
+        prior: Share of members among all people queried.
 
     >>> round(precision(0.1, 0.01, 0.5), 2), round(precision(0.1, 0.01, 0.01), 2)
     (0.91, 0.09)

@@ -1,4 +1,4 @@
-"""What a report knows of a model besides its audit, whoever trained it."""
+"""What a report knows of a model besides its audit, whatever trained it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Subject:
         facts: The settings of the training, in order.
         curves: Accuracies over the epochs.
         raw: Configuration and result, for reviewers.
-        pictures: Shows training records, given by their places among so many members.
+        pictures: Shows training records, given by their places among the members.
         audit_command: How to audit it, by an option (``shadows``, ``models`` to leave one out) and its value; None
             where a recipe is needed that is not known.
     """

@@ -2,7 +2,7 @@
 
 A model that was trained with augmentation memorises the augmented images, so LiRA and RMIA ask about several of them
 (Carlini et al. 2022, Zarifzadeh et al. 2024). Their answers are the draws of the access ``augmented``: LiRA takes
-them as so many dimensions (the view ``each``), RMIA averages them, label-only counts their votes.
+them as dimensions (the view ``each``), RMIA averages them, label-only counts their votes.
 """
 
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from resperturb.errors import UsageError
 
-# Mirrored or not, and shifted by so many pixels down and to the right: first the image itself.
+# Mirrored or not, and shifted by pixels down and to the right: first the image itself.
 VARIANTS = tuple(
     (mirrored, down, right)
     for down, right in ((0, 0), (2, 0), (-2, 0), (0, 2), (0, -2), (2, 2), (-2, -2), (2, -2), (-2, 2))

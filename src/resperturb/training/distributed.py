@@ -235,7 +235,7 @@ def _device_kind(accelerator: str, processes: int) -> str:
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run ``python -m resperturb`` with ``arguments`` in so many processes of this machine; return the exit code."""
+    """Run ``python -m resperturb`` with ``arguments`` in several processes of this machine; return the exit code."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run

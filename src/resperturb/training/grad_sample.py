@@ -64,7 +64,7 @@ def grad_sample_hooks(model: nn.Module) -> "GradSampleModule":
 
 
 class _LeaveOutTheSum:
-    """Keeps autograd from a gradient that nobody reads, while the hooks are on.
+    """Keeps autograd from a gradient that is not read, while the hooks are on.
 
     The first layer's stays, or nothing would come back to it.
     """

@@ -165,7 +165,7 @@ def _train(
         while progress.epoch < config.epochs and (config.patience is None or waited < config.patience):
             epoch = progress.epoch
             while progress.step < steps.per_epoch:
-                outcome = _taken(steps, progress)
+                outcome = _take_step(steps, progress)
                 on_update(Update(epoch * steps.per_epoch + progress.step, total, epoch))
                 loss_sum, right, seen, stop = world.sum(*outcome, stop_requested())
                 progress.note(loss_sum, int(right), int(seen))
@@ -212,7 +212,7 @@ def _begin(run: Run, steps: Steps, world: World) -> tuple[Progress, dict[str, to
     return found, best
 
 
-def _taken(steps: Steps, progress: Progress) -> StepOutcome:
+def _take_step(steps: Steps, progress: Progress) -> StepOutcome:
     """Take a step, or say why BatchNorm cannot."""
     try:
         return steps.take(progress)

@@ -78,7 +78,7 @@ def train_many(
         jobs: Trainings at a time; as many as the engine has room for if None.
         on_done: Called with every finished run.
         engine: Where to train.
-        on_failure: Told of a training that fails by itself, which is then left out; without it, the first that fails
+        on_failure: Called with a training that fails by itself, which is then left out; without it, the first failure
             ends the others.
 
     Returns:

@@ -39,12 +39,12 @@ def noise_secret(folder: Path, digest: str) -> bytes:
 
 
 def secrecy(config: "TrainConfig") -> Assumption:
-    """Say whether somebody could draw the noise of a training again."""
+    """Say whether the noise of a training could be drawn again."""
     if config.seeded_noise:
         return Assumption(
             "not met",
-            "The noise must be secret, and it follows from the seed of the run (--seeded-noise): whoever knows the "
-            "seed can draw it again and take it away.",
+            "The noise must be secret, and it follows from the seed of the run (--seeded-noise): anyone who knows "
+            "the seed can draw it again and subtract it.",
         )
     return Assumption(
         "enforced", "The noise comes from 128 bits of the operating system, deleted when the training ended."

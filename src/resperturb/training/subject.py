@@ -102,7 +102,7 @@ def subject_of_run(run: Run, name: str | None = None) -> Subject:
 def _name(run: Run) -> str:
     """Call a run by its folder, or by what it is where the folder is only named by its hash.
 
-    No digit of the hash is told: it is one of the images and the seeds, so it would confirm a guess about either.
+    No digit of the hash is shown: it is a hash of the images and the seeds, so it would confirm a guess about either.
     """
     folder = run.path.resolve().name
     if folder != run.config.digest:

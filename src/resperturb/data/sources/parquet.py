@@ -138,7 +138,7 @@ def table_records(
         if file is None or not any(file.is_relative_to(root) for root in roots):
             raise UsageError(
                 f"The image of {where[row]} is said to be {path!r}, which is not under {printable(folders[0])}: only "
-                "files beside the table are read."
+                "files next to the table are read."
             )
         if groups is not None and (first := group_of.setdefault(file, str(groups[row]))) != groups[row]:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Strategy I: constant noise on the input and on every residual sum."""
+"""Strategy I: constant input noise, and constant noise on every residual sum."""
 
 import inspect
 import itertools
@@ -26,7 +26,7 @@ class Additive(Strategy):
 
     Args:
         gamma: The standard deviation of the noise on every residual sum.
-        input_std: The standard deviation of the noise on the input, the paper's pi; left out, it is ``gamma / 2`` as
+        input_std: The standard deviation of the input noise, the paper's pi; left out, it is ``gamma / 2`` as
             in all of the paper's experiments.
         clip_radius: Shortens every input to at most this Euclidean norm first, which turns the radius that a privacy
             guarantee must otherwise assume into one that is enforced.
@@ -57,7 +57,7 @@ class Additive(Strategy):
 
     @property
     def is_noisy(self) -> bool:
-        """Whether gamma or the noise on the input is positive."""
+        """Whether gamma or the input noise is positive."""
         return self.gamma > 0 or bool(self.input_std)
 
     @property
@@ -102,7 +102,7 @@ class Additive(Strategy):
         return bool(self.input_std) or self.clip_radius is not None
 
     def lost(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[str]:
-        """Say whether the noise on the input, or the guard of a first layer, is gone."""
+        """Say whether the input noise, or the guard of a first layer, is gone."""
         phrases = []
         for network in networks if self.changes_input else ():
             if not _hooks(network, InputNoise, source):
@@ -110,16 +110,16 @@ class Additive(Strategy):
             if not all(_hooks(layer, FirstLayerGuard, source) for layer in first_layer(network)):
                 phrases.append(
                     f"the first layer of {type(network).__name__} was replaced, or its hooks removed, so that a part "
-                    "called by itself would skip the noise on the input"
+                    "called by itself would skip the input noise"
                 )
         return phrases
 
     def probes(self, networks: Sequence[nn.Module], source: NoiseSource) -> list[Probe]:
-        """Measure the noise on the input of every network."""
+        """Measure the input noise of every network."""
         return [InputProbe(network, self.input_std) for network in networks] if self.input_std else []
 
     def guarantee(self, facts: TrainingFacts, delta: float) -> "Guarantee":
-        """Bound what the weights tell by the noise on the inputs, which all else is computed from."""
+        """Bound what the weights reveal by the input noise, since all else is computed from noised inputs."""
         from resperturb.privacy.additive import additive_guarantee
         from resperturb.privacy.guarantee import nothing_proven
         from resperturb.privacy.length import training_length
@@ -127,7 +127,7 @@ class Additive(Strategy):
         if self.scale != "constant":
             return nothing_proven("Noise that is scaled by the batch is covered by no proof.", delta)
         if not self.input_std:
-            return nothing_proven("There is no noise on the input, and the proof rests on that alone.", delta)
+            return nothing_proven("There is no input noise, and the proof rests on that alone.", delta)
         return additive_guarantee(
             input_std=self.input_std,
             radius=facts.input_radius if self.clip_radius is None else min(facts.input_radius, self.clip_radius),

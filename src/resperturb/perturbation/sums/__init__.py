@@ -2,8 +2,7 @@
 
 The ``forward`` of every module is read, not run: each value in it is followed to the tensors that it derives from
 (:mod:`.reader`), and :mod:`.rules` decide by that. Sums that look residual and are not understood are reported too,
-so that nobody takes them for perturbed. Networks of this package say by themselves where their junctions are, and are
-not read.
+so that they are not taken for perturbed. Networks of this package name their junctions themselves, and are not read.
 """
 
 from dataclasses import replace
@@ -35,7 +34,7 @@ def unreadable_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def _is_to_be_read(module: nn.Module) -> bool:
-    """Whether a module is somebody's own; what torch defines has no junctions, except for its transformers."""
+    """Whether a module is user-written; what torch defines has no junctions, except for its transformers."""
     if says_its_junctions(module):
         return False
     own = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
@@ -64,7 +63,7 @@ def find_sums(model: nn.Module) -> list[ResidualSum]:
                 reader.failed(module, error)
     sums = [_best(readings) for readings in reader.found.values()]
     known = {found.key for found in sums}
-    for found in reader.handed_in:
+    for found in reader.from_caller:
         # A list of blocks is read by one block of each class, so that one followed call stands for all of the class.
         if found is None or found.module is model or class_of(found.module) in reader.followed:
             continue

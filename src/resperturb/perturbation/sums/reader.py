@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from resperturb.perturbation.sums.rewrite import class_of
-from resperturb.perturbation.sums.rules import Judgement, Side, handed_in, judge
+from resperturb.perturbation.sums.rules import Judgement, Side, from_caller, judge
 from resperturb.perturbation.sums.source import Source, function_source, plain_function
 from resperturb.perturbation.sums.values import (
     BRANCH,
@@ -126,7 +126,7 @@ class Reader:
         self.alone = False  # reading a module by itself, with arguments that nothing is known of
         self.module: nn.Module | None = None  # whose method is being read
         self.followed: set[type] = set()  # the classes of modules that were read through a call of them
-        self.handed_in: list[ResidualSum | None] = []
+        self.from_caller: list[ResidualSum | None] = []
         self._effects: dict[Any, Path | None] = {}
 
     def read(self, module: nn.Module) -> None:
@@ -272,9 +272,9 @@ class Reader:
         if unsure:
             judgement = Judgement(None, "", "it is not known which entries of a dict these are", frozenset())
         if judgement is None and self.alone and not left.paths.keys() & right.paths.keys():
-            if handed_in(left, right) and frame.scope.module is not None:
+            if from_caller(left, right) and frame.scope.module is not None:
                 problem = "its sides come from a caller that could not be followed"
-                self.handed_in.append(self.make(node, frame, Judgement(None, "", problem, frozenset()), quirk))
+                self.from_caller.append(self.make(node, frame, Judgement(None, "", problem, frozenset()), quirk))
             return
         if judgement is None or (quirk == DIFFERENCE and not judgement.is_nonlinear):
             return

@@ -16,8 +16,8 @@ decides:
 6. Anything else is *unclear*, and a model with an unclear sum is refused.
 
 Names of variables decide nothing. A sum whose sides derive from no common tensor is no junction; but where a module
-adds what a caller gave it to a function of something else that the caller gave it (``handed_in``), and no call of the
-module could be followed, that is not known, and unclear.
+adds what a caller gave it to a function of something else that the caller gave it (``from_caller``), and no call of
+the module could be followed, that is not known, and unclear.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ def attention(a: Path, b: Path) -> bool:
     return max(a.most, b.most) == PRODUCT and min(a.least, b.least) > PLAIN
 
 
-def handed_in(left: Value, right: Value) -> Side | None:
+def from_caller(left: Value, right: Value) -> Side | None:
     """Say which side is an argument as it was, if the other is a function of other arguments through layers."""
     for shortcut, branch, side in _both_ways(left, right):
         untouched = shortcut.paths and all(path.most == PLAIN for path in shortcut.paths.values())

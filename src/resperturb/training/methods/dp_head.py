@@ -152,7 +152,7 @@ class DpHead(Method):
         return HeadSteps(config, members, execution)
 
     def guarantee(self, config: TrainConfig, records: int, steps: int, delta: float | None = None) -> Guarantee:
-        """Say what so many steps prove, for one record or for one group of the group column.
+        """Say what a number of steps proves, for one record or for one group of the group column.
 
         >>> from resperturb.training.config import make_config
         >>> config = make_config(data={"spec": "x", "group_column": "patient"}, method="dp-head")

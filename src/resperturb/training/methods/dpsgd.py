@@ -154,7 +154,7 @@ class Dpsgd(Method):
         return DpsgdSteps(config, members, execution)
 
     def guarantee(self, config: TrainConfig, records: int, steps: int, delta: float | None = None) -> Guarantee:
-        """Say what so many steps prove: epsilon and delta, what they protect, and what they rest on.
+        """Say what a number of steps proves: epsilon and delta, what they protect, and what they rest on.
 
         >>> from resperturb.training.config import make_config
         >>> config = make_config(
@@ -319,7 +319,7 @@ def _check_for_opacus(name: str, model: nn.Module) -> None:
 
 
 def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
-    """Draw a batch: every record by its own coin toss, ``batch_size`` of them on average. A function of ``key``.
+    """Draw a batch: every record independently, ``batch_size`` of them on average. A function of ``key``.
 
     >>> poisson_sample(6, batch_size=3, key=bytes(16)).tolist()
     [1, 5]
@@ -336,7 +336,7 @@ def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
     """What the guarantee of a training rests on, and which of it this code sees to."""
     return (
         Assumption("enforced", "Every record's gradient is clipped on its own before the noise is added."),
-        Assumption("enforced", "Batches are Poisson samples: each record joins each batch by its own coin toss."),
+        Assumption("enforced", "Batches are Poisson samples: each record joins each batch independently."),
         Assumption("enforced", "No layer mixes records of a batch: GroupNorm in place of BatchNorm."),
         Assumption("enforced", "Pixels are normalised by constants, not by statistics of the records."),
         secrecy(config),
