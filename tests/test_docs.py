@@ -237,3 +237,10 @@ def test_every_public_name_has_a_place_in_the_reference() -> None:
     menu = (ROOT / "mkdocs.yml").read_text()
     assert all(f"resperturb.{page}: reference/{page}.md\n" in menu for page in pages)
     assert all(importlib.import_module(f"resperturb.{package}").__all__ for package in packages)
+
+
+def test_the_design_names_files_that_exist() -> None:
+    named = re.findall(r"`([a-z_/]+(?:\.py|\.cpp|/))`", (ROOT / "docs" / "design.md").read_text())
+    assert len(named) > 50
+    roots = (ROOT / "src" / "resperturb", ROOT)
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
