@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from resperturb.environment import WAITING, environment
+from resperturb.environment import SPINS, WAITING, environment
 
 # What is set in the environment of the training.
 SETTINGS: dict[str, dict[str, str]] = {
     "active (OpenMP's default)": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},
-    "short spin": {"GOMP_SPINCOUNT": "1000"},
+    "what commands set": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": str(SPINS)},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
 MODELS = {"resnet8": 32, "resnet20": 32, "torchvision:resnet18": 64}

@@ -8,15 +8,18 @@ from importlib.metadata import version
 
 # Where a user may have chosen how threads wait; the last two are those of GNU's and Intel's OpenMP.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+# Checks of a lock before GNU's OpenMP lets a thread sleep, some tens of microseconds: longer than most gaps between
+# two kernels of a small network, and little of a time slice. docs/speed.md has the measurement.
+SPINS = 5000
 
 
 def wait_passively() -> None:
-    """Let OpenMP's threads sleep while they wait, in this process and those that it starts.
+    """Let OpenMP's threads sleep after a short wait, in this process and those that it starts.
 
     OpenMP reads the setting when torch is imported, so call this before. A setting of the user stays as it is.
     """
     if not os.environ.keys() & set(WAITING):
-        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT=str(SPINS))
 
 
 def environment() -> dict[str, str]:

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from resperturb.cli import app, main
+from resperturb.environment import WAITING
 from resperturb.training.run import Run
 
 COMMAND = [sys.executable, "-m", "resperturb"]
@@ -68,19 +69,24 @@ def test_help_has_five_panels_and_a_short_line_for_every_command() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, None)],
+    [
+        ({}, ["passive", "5000"]),
+        ({"OMP_WAIT_POLICY": "active"}, ["active", "None"]),
+        ({"GOMP_SPINCOUNT": "9"}, ["None", "9"]),
+    ],
 )
 def test_a_command_sets_how_threads_wait_before_torch_loads_unless_the_user_did(
-    tmp_path: Path, chosen: dict[str, str], expected: str | None
+    tmp_path: Path, chosen: dict[str, str], expected: list[str]
 ) -> None:
     code = (
         "import os, sys, resperturb.cli as cli\n"
-        "cli.app = lambda: print('torch' in sys.modules, os.environ.get('OMP_WAIT_POLICY'))\n"
+        "waits = lambda: [os.environ.get(name) for name in ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')]\n"
+        "cli.app = lambda: print('torch' in sys.modules, *waits())\n"
         "cli.main()"
     )
-    variables = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | chosen
+    variables = {name: value for name, value in os.environ.items() if name not in WAITING} | chosen
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.split() == ["False", str(expected)], done.stderr
+    assert done.stdout.split() == ["False", *expected], done.stderr
 
 
 def test_importing_the_package_leaves_the_environment_alone(tmp_path: Path) -> None:
