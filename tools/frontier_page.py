@@ -131,7 +131,7 @@ def members(found: FrontierResult) -> str:
     most = max(leaks[WEIGHTS_AUC].value - leaks[PRIMARY].value for leaks in noise)
     return (
         f"**Strong attacks still find members** at gamma 0.5 (AUC {auc.words()}). Taking the noise off added at most "
-        f"{max(0.0, most):.3f} AUC in {len(noise)} settings, so what protects is the training with noise."
+        f"{max(0.0, most):.3f} AUC in {len(noise)} settings: the protection comes from training with noise."
     )
 
 
@@ -211,7 +211,7 @@ def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
     for setting in found.settings:
         if setting.defence in DEFENCES and not setting.ordinary:
             kind = DEFENCES[setting.defence].canary.replace("_", "-")
-            by_kind.setdefault(kind, []).append(DEFENCES[setting.defence].title)
+            by_kind.setdefault(kind, []).append(re.sub(r" of$|,.*", "", DEFENCES[setting.defence].title))
     kinds = "; ".join(f"{kind} for {', '.join(dict.fromkeys(titles))}" for kind, titles in by_kind.items())
     plain = found.settings[0].final
     against = [one.setting for one in found.comparisons if one.against == "dpsgd"]

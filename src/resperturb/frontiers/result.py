@@ -29,8 +29,10 @@ class Measured:
 
         >>> Measured(0.6, 0.55, 0.65).words(2)
         '0.60 (0.55–0.65)'
+        >>> Measured(-1e-9, 0, 0.01).words(2)  # rounding errors get no sign
+        '0.00 (0.00–0.01)'
         """
-        return f"{self.value:.{digits}f} ({self.low:.{digits}f}–{self.high:.{digits}f})"
+        return f"{self.value:z.{digits}f} ({self.low:z.{digits}f}–{self.high:z.{digits}f})"
 
 
 @dataclass(frozen=True)
@@ -160,12 +162,12 @@ class FrontierResult:
         better = sorted((one for one in found if one.verdict == "leaks less"), key=lambda one: one.difference.mean)
         if better:
             named = [self[one.setting].words for one in better]
-            who = (
-                " and ".join(named) if len(named) < 3 else f"{len(named)} of {len(found)} settings, most {named[0]},"
-            )
+            most = f"by up to {-better[0].difference.mean:.3f} AUC"
+            if len(named) > 2:
+                most, named = f"{most}, {named[0]}", [f"{len(named)} of {len(found)} settings"]
             return (
-                f"{who} leaked less than ordinary regularisation of the same accuracy "
-                f"(by up to {-better[0].difference.mean:.3f} AUC, {self.models} models per setting)"
+                f"{' and '.join(named)} leaked less than ordinary regularisation of the same accuracy: {most}; "
+                f"{self.models} models per setting"
             )
         if not found:
             return "Ordinary regularisation alone was measured"
