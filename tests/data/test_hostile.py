@@ -113,7 +113,7 @@ def test_a_table_names_only_files_under_its_folder(tmp_path, path):
     (inside / "fine.png").write_bytes(png())
     paths = ["fine.png", str(inside / "fine.png"), path.format(outside=outside), "fine.png"] * 3
     file = table(inside / "a.parquet", image=paths, label=[0, 1] * 6)
-    refused(file, "row 2", "only files beside the table")
+    refused(file, "row 2", "only files next to the table")
 
 
 def test_a_table_that_names_a_pipe_is_refused_at_once(tmp_path):
