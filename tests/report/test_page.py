@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.auditing.store import read_audit, save_audit
-from resperturb.bounds import AttackScores, AuditResult, attack_metrics
+from resperturb.bounds import AuditResult, attack_metrics
 from resperturb.bounds.audit_result import Shadows
 from resperturb.cli import app
 from resperturb.errors import ResperturbError, UsageError
@@ -73,7 +73,7 @@ def headings(page: str) -> list[str]:
 
 
 def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
-    assert list(figures(render(runs))) == ["frontier", "roc", "scores", "training"]
+    assert list(figures(render(runs))) == ["frontier", "roc", "training"]
     assert "frontier" not in figures(render(runs[:1]))  # one point is no chart
     page = render([reported(bare_run, "bare")])
     assert list(figures(page)) == ["training"]
@@ -174,7 +174,6 @@ def test_charts_are_about_groups_where_there_are_groups(tmp_path: Path) -> None:
     assert {one.kind for one in model.scored} >= {"group", "record"}
     page = render([model])
     assert "True over false positive rate on groups" in page
-    assert "Scores of the strongest attack, on groups" in page
 
 
 def test_the_number_of_groups_is_the_largest_of_any_way_to_combine_their_scores(tmp_path: Path) -> None:
@@ -208,20 +207,6 @@ def test_a_leak_that_another_attack_shows_is_told_with_its_interval(leaking: Rep
     assert model.deciding.name == other.full_name
     low, high = model.deciding.interval
     assert f"yes (on records by {other.full_name}: {low:.3f} to {high:.3f})" in text(render([model]))
-
-
-def test_probabilities_are_drawn_on_a_logit_scale_in_the_order_of_the_scores() -> None:
-    from resperturb.report.score_charts import _scaled
-
-    rng = np.random.default_rng(0)
-    shares = rng.uniform(0.001, 0.999, 200)
-    for scores, on_logit in ((shares, True), (np.log(shares), True), (rng.normal(size=200), False)):
-        scaled = _scaled(AttackScores(scores[:100], scores[100:]))
-        assert scaled.logit is on_logit
-        assert np.array_equal(np.argsort(scaled.members), np.argsort(scores[:100]))
-        if on_logit:
-            assert np.allclose(scaled.members, np.log(shares / (1 - shares))[:100])
-            assert "50%" in scaled.axis["ticktext"]
 
 
 def test_a_tied_rate_is_no_number_anywhere(tmp_path: Path) -> None:
@@ -494,7 +479,7 @@ def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel]
     assert page.count(picture) == 24  # twelve of each audited run
     assert "Treat it as you treat the records themselves" in page
     members = {f"Training image {index}" for index in load_inputs(audited_run.config.data).member_indices}
-    shown = {one.alt.split(",")[0] for one in exposed_records(runs[0])}
+    shown = {alt.split(",")[0] for _, alt, _ in exposed_records(runs[0])}
     assert len(shown) == 12
     assert shown <= members
 

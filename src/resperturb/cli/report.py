@@ -158,7 +158,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
 
 def other_differences(runs: "Sequence[ReportedModel]") -> list[str]:
     """Return the names of the settings, other than the defence, in which models differ."""
-    from resperturb.report.page import facts_table
+    from resperturb.report.collect import facts_table
 
     return [row.label for row in facts_table(runs) if row.differs and row.label not in ("noise", "method")]
 

@@ -4,33 +4,20 @@ Thus one chart serves light, dark and print. Lines and points differ in dash and
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from resperturb.report.collect import ReportedModel
+from resperturb.bounds.attack_metrics import attack_metrics
+from resperturb.bounds.metrics import roc_points
+from resperturb.report.collect import Finding, ReportedModel
 from resperturb.report.wording import whom
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 COLOURS = 6
 DOTTED = {"dash": "dot", "width": 1, "color": "@faint"}
-
-
-@dataclass(frozen=True)
-class Option:
-    """One position of a toggle: which traces are seen (all, if None), and what changes in the layout."""
-
-    label: str
-    visible: list[bool] | None = None
-    layout: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Toggle:
-    """A row of buttons under a chart's title, of which one is pressed; at first the first."""
-
-    label: str
-    options: tuple[Option, ...]
+BAND_RATES = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+TABLE_RATES = (0.001, 0.01, 0.1)
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,8 @@ class Table:
 class Chart:
     """A figure with the words and the numbers that stand for it where it cannot be seen.
 
-    ``numbers`` is None where the table at the head of its part of the page has them already.
+    ``layouts`` are those that buttons choose among, by their labels, the one of the figure first. ``numbers`` is None
+    where the table at the head of its part of the page has them already.
     """
 
     key: str
@@ -53,7 +41,7 @@ class Chart:
     caption: str
     alt: str
     figure: dict[str, Any]
-    toggles: tuple[Toggle, ...] = ()
+    layouts: dict[str, dict[str, Any]] = field(default_factory=dict)
     height: int = 26
     numbers: Table | None = None
 
@@ -74,7 +62,7 @@ def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
                 "mode": "markers",
                 "name": shown(run.name),
                 "error_x": {**ends, "color": colour(number), "thickness": 1.2},
-                "marker": {"size": 13, "symbol": symbol(number), "color": colour(number)},
+                "marker": {"size": 13, "symbol": SYMBOLS[number % len(SYMBOLS)], "color": colour(number)},
                 "cliponaxis": False,
             }
         )
@@ -114,7 +102,7 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
             if points:
                 epochs, values = zip(*points, strict=True)
                 drawn = line(epochs, values, f"{run.name}, {label}", {"color": colour(number), "dash": style})
-                marked = {"mode": "lines+markers", "marker": {"symbol": symbol(number), "size": 8}}
+                marked = {"mode": "lines+markers", "marker": {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 8}}
                 data.append(drawn | (marked if key == "test_accuracy" else {}))
     if not data:
         return None
@@ -132,6 +120,95 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
         },
         numbers=Table(("run", "epoch", "training accuracy", "test accuracy"), tuple(rows)),
     )
+
+
+def roc(runs: Sequence[ReportedModel]) -> Chart | None:
+    """Draw the ROC curve of the strongest attack on each model with its interval."""
+    found = [(number, run) for number, run in enumerate(runs) if run.scored]
+    if not found:
+        return None
+    data = [_band(number, run) for number, run in found if _independent(run)]
+    for number, run in found:
+        scores = run.scores(run.scored[0])
+        fpr, tpr = roc_points(scores.members, scores.nonmembers, most=200)
+        style = {"color": colour(number), "dash": DASHES[number % len(DASHES)]}
+        data.append(line(_drawable(fpr), _drawable(tpr), run.name, style))
+    data.append(line([1e-4, 1], [1e-4, 1], "guessing", DOTTED))
+    worded = "; ".join(f"{run.name}, {run.scored[0].name}: AUC {run.scored[0].auc:.3f}" for _, run in found)
+    kinds = " and ".join(sorted({whom(run.scored[0].kind, run.unit) for _, run in found}))
+    pooled = "" if all(_independent(run) for _, run in found) else " Scores of several targets are pooled, unbanded."
+    return Chart(
+        "roc",
+        "ROC curves",
+        f"True over false positive rate on {kinds}, with exact 95% intervals at each threshold.{pooled} Logarithmic "
+        "axes show the confident end, where false positives are rare: that is where a leak hurts.",
+        f"ROC curves of the strongest attack on each model, on {kinds}. {worded}.",
+        {"data": data, "layout": _axes("linear")},
+        {"linear": _axes("linear"), "logarithmic": _axes("log")},
+        height=30,
+        numbers=Table(
+            ("model", "attack", "on", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES)),
+            [
+                (run.name, one.name, whom(one.kind, run.unit), *_rates(run, one))
+                for _, run in found
+                for one in run.scored
+            ],
+        ),
+    )
+
+
+def _independent(run: ReportedModel) -> bool:
+    """Whether candidates were members independently: scores of several targets share models."""
+    return run.audit is not None and run.audit.targets == 1
+
+
+def _rates(run: ReportedModel, one: Finding) -> list[str]:
+    """The rates of the curve of an attack, with intervals where it is the strongest."""
+    scores = run.scores(one)
+    cells = []
+    for rate in TABLE_RATES:
+        point = attack_metrics(scores.members, scores.nonmembers, rates=(rate,)).at_fpr(rate)
+        if point is None or point.tied:
+            cells.append("too few" if point is None else "tied")
+        else:
+            low, high = point.interval
+            ends = f" ({low:.3f} to {high:.3f})" if one is run.scored[0] and _independent(run) else ""
+            cells.append(f"{point.tpr:.3f}{ends}")
+    return cells
+
+
+def _band(number: int, run: ReportedModel) -> dict[str, Any]:
+    """The interval of the true positive rate at each false positive rate that a threshold has."""
+    scores = run.scores(run.scored[0])
+    found = attack_metrics(scores.members, scores.nonmembers, rates=BAND_RATES).tpr_at_fpr
+    points = [point for point in found if not point.tied]
+    rates = [point.fpr for point in points]
+    return {
+        "type": "scatter",
+        "x": _drawable([*rates, *reversed(rates)]),
+        "y": _drawable([*(one.interval.high for one in points), *(one.interval.low for one in reversed(points))]),
+        "fill": "toself",
+        "fillcolor": colour(number, 18),
+        "line": {"width": 0, "color": colour(number, 18)},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _drawable(rates: Sequence[float]) -> list[float]:
+    """Put zeros just beyond the edge of logarithmic axes, which would drop them."""
+    return rounded(max(rate, 1e-6) for rate in rates)
+
+
+def _axes(kind: str) -> dict[str, Any]:
+    shape: dict[str, Any] = {"type": kind, "range": [0, 1.01], "tickformat": "~%", "dtick": 0.2}
+    if kind == "log":
+        shape |= {"range": [-3, 0.02], "dtick": 1}
+    return {
+        "xaxis": {"title": {"text": "false positive rate"}, **shape},
+        "yaxis": {"title": {"text": "true positive rate"}, **shape},
+    }
 
 
 def line(x: Iterable[float], y: Iterable[float], name: str, style: dict[str, Any]) -> dict[str, Any]:
@@ -164,13 +241,3 @@ def colour(number: int, percent: int = 100) -> str:
     ('@1', '@1/20')
     """
     return f"@{number % COLOURS}" + ("" if percent == 100 else f"/{percent}")
-
-
-def dash(number: int) -> str:
-    """Choose the dash of a series."""
-    return DASHES[number % len(DASHES)]
-
-
-def symbol(number: int) -> str:
-    """Choose the shape of a series' points."""
-    return SYMBOLS[number % len(SYMBOLS)]

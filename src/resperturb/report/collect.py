@@ -98,11 +98,6 @@ class ReportedModel:
         return None if self.audit is None else self.audit.epsilon_lower
 
     @property
-    def refuted(self) -> bool:
-        """Whether the audit showed more than was proven possible."""
-        return self.audit is not None and self.audit.verdict == "refuted"
-
-    @property
     def leaks(self) -> bool:
         """Whether a leak was seen."""
         return self.audit is not None and self.audit.leaks
@@ -199,6 +194,26 @@ class ReportedModel:
 def kinds_of(attack: AttackResult) -> list[str]:
     """List the kinds of candidates of an attack, groups first."""
     return sorted(attack.metrics, key=lambda kind: not kind.startswith(GROUP))
+
+
+@dataclass(frozen=True)
+class FactRow:
+    """A setting, its value for every model, and whether these differ."""
+
+    label: str
+    values: tuple[str, ...]
+    differs: bool
+
+
+def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> list[FactRow]:
+    """Set the settings of the models side by side; a setting that no model has is left out."""
+    columns = [{fact.label: fact for fact in run.subject.facts} for run in runs if run.subject.facts]
+    rows = []
+    for label, first in columns[0].items() if columns else ():
+        values = tuple(column[label].value if label in column else "" for column in columns)
+        if any(values) and (for_reviewers or not first.reviewers_only):
+            rows.append(FactRow(label, values, first.compared and len(set(values)) > 1))
+    return rows
 
 
 def model_of_audit(audit: AuditResult, name: str | None = None) -> ReportedModel:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +15,9 @@ import numpy as np
 
 from resperturb.bounds.audit_result import RECORD
 from resperturb.errors import UsageError
-from resperturb.report import bounds_chart, charts, score_charts, wording
-from resperturb.report.collect import ReportedModel, kinds_of
+from resperturb.privacy.guarantee import MEANINGFUL_UP_TO, WEAK_UP_TO, number
+from resperturb.report import charts, wording
+from resperturb.report.collect import ReportedModel, facts_table, kinds_of
 from resperturb.report.gate import RESIDUAL, STATES, decide
 from resperturb.report.policy import Policy, default_policy
 from resperturb.report.section import sections_of
@@ -25,24 +27,10 @@ if TYPE_CHECKING:
 
 TITLE = "What these models leak"
 MOST_RECORDS = 12
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A member that the strongest attack names first: its picture, and how many non-members score as high."""
-
-    source: str
-    alt: str
-    words: str
-
-
-@dataclass(frozen=True)
-class FactRow:
-    """A setting, its value for every model, and whether these differ."""
-
-    label: str
-    values: tuple[str, ...]
-    differs: bool
+# The scale of epsilon is logarithmic, so 0 is drawn at its left end and infinity at its right. What it is marked with:
+# an epsilon, and what bounds up to the next one are worth.
+LEFT, RIGHT = 0.01, 100.0
+MARKS = ((LEFT, "meaningful"), (MEANINGFUL_UP_TO, "weak"), (WEAK_UP_TO, "vacuous"))
 
 
 def render(
@@ -64,7 +52,7 @@ def render(
     if not runs:
         raise UsageError("a report needs at least one finished run or audit.")
     templates = environment()
-    drawn = [charts.leak_against_accuracy(runs), score_charts.roc(runs), score_charts.score_distributions(runs)]
+    drawn = [charts.leak_against_accuracy(runs), charts.roc(runs)]
     leak = [chart for chart in drawn if chart is not None]
     sections = sections_of(runs)
     figures = [*leak, *(chart for section in sections.values() for chart in section.charts)]
@@ -83,10 +71,10 @@ def render(
         kinds_of=kinds_of,
         runs=runs,
         charts=leak,
-        bounds=bounds_chart.bounds(runs),
-        marks=[(bounds_chart.place(start), f"{start:g}", word) for start, word in bounds_chart.MARKS],
+        bounds=bounds(runs),
+        marks=[(place(start), f"{start:g}", word) for start, word in MARKS],
         sections=sections,
-        figures=[_data(chart) for chart in figures],
+        figures=[{"key": one.key, **one.figure, "layouts": one.layouts} for one in figures],
         exposed=[(run, found) for run in runs if show_records and (found := exposed_records(run))],
         facts=facts_table(runs, for_reviewers),
         raw=[(run.name, run.subject.raw) for run in runs if for_reviewers and run.subject.raw],
@@ -114,34 +102,66 @@ def environment() -> "jinja2.Environment":
     return made
 
 
-def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> list[FactRow]:
-    """Set the settings of the models side by side; a setting that no model has is left out."""
-    columns = [{fact.label: fact for fact in run.subject.facts} for run in runs if run.subject.facts]
-    rows = []
-    for label, first in columns[0].items() if columns else ():
-        values = tuple(column[label].value if label in column else "" for column in columns)
-        if any(values) and (for_reviewers or not first.reviewers_only):
-            rows.append(FactRow(label, values, first.compared and len(set(values)) > 1))
-    return rows
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a model in words, and their places on the scale; ``high`` is None where nothing is proven."""
+
+    name: str
+    shown: str
+    proven: str
+    together: str
+    low: float
+    high: float | None
 
 
-def exposed_records(run: ReportedModel) -> list[Shown]:
-    """Find the members that the strongest attack on records names first, with their pictures: private data."""
+def place(epsilon: float) -> float:
+    """Place an epsilon on the scale: 0 is its left end, 1 its right.
+
+    >>> place(0.0), place(1.0), place(1e9)
+    (0.0, 0.5, 1.0)
+    """
+    share = math.log10(max(epsilon, LEFT) / LEFT) / math.log10(RIGHT / LEFT)
+    return min(1.0, share)
+
+
+def bounds(runs: Sequence[ReportedModel]) -> list[Bounds]:
+    """Give the upper and the lower bound on epsilon of every model that has either."""
+    found = []
+    ways = wording.measured_alike(runs)
+    for run in runs:
+        first, last = run.guarantees[0], run.guarantees[-1]
+        upper, lower = last.claimed_epsilon, run.lower
+        if lower is None and upper == math.inf:
+            continue
+        proven = "nothing" if upper == math.inf else f"≤ {number(upper)}"
+        if "converted_from" in last.details:  # drawn for swaps, next to the epsilon that the training was made for
+            proven = f"≤ {number(first.claimed_epsilon)} ({number(upper)} for swaps, drawn)"
+        shown = "not audited" if lower is None else f"≥ {number(lower.epsilon)}"
+        if lower is not None and len(ways) > 1:
+            shown += f" (measured as {next(n for n, way in enumerate(ways, 1) if lower.comparable(way))})"
+        low, high = 0.0 if lower is None else place(lower.epsilon), None if upper == math.inf else place(upper)
+        found.append(Bounds(run.name, shown, proven, "" if run.audit is None else run.audit.verdict, low, high))
+    return found
+
+
+def exposed_records(run: ReportedModel) -> list[tuple[str, str, str]]:
+    """Find the members that the strongest attack on records names first: private data.
+
+    Returns:
+        Of each its picture, an alternative text, and how many non-members score as high.
+    """
     found = next((one for one in run.scored if one.kind == RECORD), None)
     if found is None:
         return []
     scores = run.scores(found)
-    members, nonmembers = scores.members, scores.nonmembers
-    first = np.argsort(-members, kind="stable")[:MOST_RECORDS]
+    first = np.argsort(-scores.members, kind="stable")[:MOST_RECORDS]
     shown = []
-    for place, picture in zip(first, run.subject.pictures(first, members.size), strict=False):
-        above = int(np.sum(nonmembers >= members[place]))
-        ahead = f"{above} of {nonmembers.size} nonmembers score as high"
-        if not above:
-            ahead = f"ahead of all {nonmembers.size} nonmembers"
+    for row, picture in zip(first, run.subject.pictures(first, scores.members.size), strict=False):
+        above = int(np.sum(scores.nonmembers >= scores.members[row]))
+        ahead = f"{above} of {scores.nonmembers.size} nonmembers score as high"
         source = "data:image/png;base64," + base64.b64encode(picture.png).decode()
         alt = f"Training image {picture.place}, class {picture.label}"
-        shown.append(Shown(source, alt, f"image {picture.place}, “{picture.label}”: {ahead}"))
+        shown.append((source, alt, f"image {picture.place}, “{picture.label}”: {ahead}"))
     return shown
 
 
@@ -155,15 +175,6 @@ def script_json(value: Any) -> Any:
 
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _data(chart: charts.Chart) -> dict[str, Any]:
-    """What the page's script needs of a chart."""
-    toggles = [
-        [{"visible": option.visible, "layout": option.layout} for option in toggle.options]
-        for toggle in chart.toggles
-    ]
-    return {"key": chart.key, **chart.figure, "toggles": toggles}
 
 
 def _source(code: str) -> str:

@@ -125,11 +125,12 @@ def attacked(audit: AuditResult | None) -> str:
 
 def refutation(run: "ReportedModel") -> str | None:
     """Say that an attack has shown more than was proven possible, if it has."""
-    if not run.refuted or run.lower is None:
+    if run.audit is None or run.audit.verdict != "refuted":
         return None
+    lower = run.audit.epsilon_lower
     return (
         f"Refuted: “{run.name}” was claimed to have {run.guarantees[-1].words}, but its audit showed "
-        f"{run.lower.words}. A true claim is refuted in at most {100 * (1 - run.lower.confidence):.3g}% of audits. "
+        f"{lower.words}. A true claim is refuted in at most {100 * (1 - lower.confidence):.3g}% of audits. "
         "Something that the claim rests on does not hold; do not rely on it."
     )
 

@@ -59,9 +59,7 @@
 
   document.querySelectorAll("button[data-chart]").forEach(button => button.addEventListener("click", () => {
     const figure = figures.find(item => item.key === button.dataset.chart);
-    const option = figure.toggles[Number(button.dataset.toggle)][Number(button.dataset.option)];
-    if (option.visible) figure.data.forEach((trace, index) => { trace.visible = option.visible[index]; });
-    if (option.layout) Object.assign(figure.layout, option.layout);
+    Object.assign(figure.layout, figure.layouts[button.dataset.layout]);
     button.parentElement.querySelectorAll("button").forEach(other => other.setAttribute("aria-pressed", String(other === button)));
     draw(figure);
   }));
