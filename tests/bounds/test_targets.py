@@ -215,7 +215,7 @@ def test_a_paired_difference_covers_and_is_narrower_than_an_unpaired_one() -> No
         wrong += paired_difference(first, second, 0.95, margin=float(truth)).equivalent
     assert missed <= 0.06 * AUDITS
     assert narrower > 0.7 * AUDITS
-    # At the margin itself the settings are not equivalent; the two one-sided tests say so.
+    # At the margin itself the settings are not equivalent.
     assert wrong <= many(0.05)
 
 

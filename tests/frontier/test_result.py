@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.frontiers.compare import comparisons_of
+from resperturb.frontiers.compare import comparisons_of, group_differences
 from resperturb.frontiers.curve import CANARY_TPR, Curve
 from resperturb.frontiers.figure import figure
-from resperturb.frontiers.groups import group_differences
 from resperturb.frontiers.page import render
 from resperturb.frontiers.result import FrontierResult, SettingResult, read_frontier
 

@@ -123,8 +123,7 @@ class Scores:
         inside = self.members[:, chosen]
         if grouped:
             how, units = "mean" if kind == GROUP else "sum", self.units[chosen]
-            found = [per_group(own, members, units, how) for own, members in zip(scores, inside, strict=True)]
-            scores, inside = (np.stack(parts) for parts in zip(*found, strict=True))
+            scores, inside = per_group(scores, inside, units, how)
         return AttackScores(scores[inside], scores[~inside])
 
 

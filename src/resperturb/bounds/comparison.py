@@ -130,7 +130,7 @@ def per_group(scores: Scores, members: Bools, units: Ints, how: str = "mean") ->
     """Combine the scores of each unit's rows by their mean, or the ``sum`` of log-likelihood ratios.
 
     Returns:
-        One score per unit, and which units are members.
+        One score per unit, and which units are members; of one model, or of several ``[K, units]``.
 
     Raises:
         UsageError: Rows of one unit differ in membership.
@@ -139,11 +139,12 @@ def per_group(scores: Scores, members: Bools, units: Ints, how: str = "mean") ->
     (array([2., 5.]), array([ True, False]))
     """
     _, first, codes = np.unique(units, return_index=True, return_inverse=True)
-    if (members != members[first][codes]).any():
+    if (members != members[..., first][..., codes]).any():
         raise UsageError("rows of one unit (patient) must all be members, or none of them.")
-    finite = np.clip(scores, np.finfo(np.float64).min / len(scores), np.finfo(np.float64).max / len(scores))
-    sums: Scores = np.bincount(codes, weights=finite).astype(np.float64)
-    return (sums if how == "sum" else sums / np.bincount(codes)), members[first]
+    finite = np.clip(scores, np.finfo(np.float64).min / len(codes), np.finfo(np.float64).max / len(codes))
+    each = [np.bincount(codes, weights=row) for row in finite.reshape(-1, len(codes))]
+    sums = np.array(each).reshape(*scores.shape[:-1], len(first))
+    return (sums if how == "sum" else sums / np.bincount(codes)), members[..., first]
 
 
 def paired(scores: Scores, members: Bools, labels: Ints) -> AttackScores:

@@ -160,15 +160,11 @@ def median_bound(bounds: Sequence[LowerBound], confidence: float, targets: int |
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference between two settings on the same coins, with its interval.
-
-    ``equivalent`` says that both one-sided tests at ``margin`` (TOST) are significant at 1 - ``confidence``.
-    """
+    """A paired difference between two settings on the same coins, with its interval."""
 
     mean: float
     interval: Interval
     margin: float
-    equivalent: bool
     targets: int
     confidence: float
 
@@ -176,6 +172,11 @@ class Difference:
     def decided(self) -> bool:
         """Whether the interval excludes 0."""
         return not self.interval.low <= 0 <= self.interval.high
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the interval lies within the margin: so small a difference does not matter."""
+        return -self.margin < self.interval.low and self.interval.high < self.margin
 
     @property
     def words(self) -> str:
@@ -193,7 +194,7 @@ def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, ma
     Args:
         first: One value per target, such as its AUC.
         second: The values of the other setting on the same coins.
-        confidence: Confidence of the interval; the two one-sided tests of equivalence share 1 - ``confidence`` each.
+        confidence: Confidence of the interval.
         margin: The largest difference that does not matter.
 
     Raises:
@@ -206,15 +207,6 @@ def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, ma
     if own.shape != other.shape:
         raise UsageError(f"settings are compared on the same targets, not on {own.size} and {other.size}.")
     # Half of the difference plus one half is a share between 0 and 1, as an estimate wants it.
-    shifted = mean_estimate((own - other) / 2 + 0.5)
-    outer, inner = (
-        Interval(*(2 * end - 1 for end in shifted.interval(sure))) for sure in (confidence, 2 * confidence - 1)
-    )
-    return Difference(
-        mean=float((own - other).mean()),
-        interval=outer,
-        margin=margin,
-        equivalent=-margin < inner.low and inner.high < margin,
-        targets=own.size,
-        confidence=confidence,
-    )
+    low, high = mean_estimate((own - other) / 2 + 0.5).interval(confidence)
+    interval = Interval(2 * low - 1, 2 * high - 1)
+    return Difference(float((own - other).mean()), interval, margin, own.size, confidence)

@@ -1,11 +1,12 @@
 """The frontier: which defence costs the least accuracy for the leak that you accept."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resperturb.frontiers.api import frontier
 from resperturb.frontiers.defence import Defence, DefenceSetting, register_defence, settings_of
 from resperturb.frontiers.result import FrontierResult, Recommendation, SettingResult, read_frontier
 from resperturb.frontiers.study import StudiedSetting, Study, StudyPlan
+from resperturb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from resperturb.frontiers.recipe import recipe_study
@@ -27,10 +28,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name != "recipe_study":  # it needs the trainer, which takes long to load
-            raise AttributeError(f"module 'resperturb.frontiers' has no attribute {name!r}")
-        from resperturb.frontiers.recipe import recipe_study
-
-        return recipe_study
+    __getattr__ = lazy_names(__name__, {"recipe": ["recipe_study"]})  # it needs the trainer, which takes long to load

@@ -51,30 +51,23 @@ def frontier(
 
     K models of every setting are trained on random halves of the rows, with the same halves and seeds for every
     setting. Each model is attacked once, by the models outside its pair. Checkpoints make every setting a curve, so
-    that settings are compared at equal accuracy and early stopping costs nothing.
+    that settings are compared at equal accuracy and early stopping costs nothing. Other arguments are those of
+    :func:`resperturb.audit`.
 
     Args:
         train: ``train(indices, seed, **setting)`` fits a model as for :func:`resperturb.audit`. If it yields a
             predictor per checkpoint, best about eight of them, every setting is a curve.
         settings: By the name of each defence, the keyword arguments of one or several strengths. One setting has
             none: ``{"none": {}, "dropout": [{"rate": 0.2}, {"rate": 0.5}]}``.
-        labels: The class of every row, as whole numbers from 0.
-        groups: The group (patient) of every row.
         kinds: What every row is: ``record``, or the name of a kind of canary; canaries should be 1 to 2% of the rows.
         subgroups: The subgroup of every row, such as its sex, to compare how much subgroups leak.
         ordinary: The defences that are ordinary regularisation, which the others must beat; those that are
             registered as such, and the setting without arguments, if None.
         models: K: even and at least 8; 64 or more name exposed records.
         draws: The number of draws that answers of noisy models are averaged over.
-        out: The folder that keeps everything; None to keep nothing. Rerun the same call to resume.
-        seed: Seed of coins and trainings.
-        jobs: Trainings at a time; as many as the engine has room for if None.
-        engine: Where to train.
         hours: The most hours of this call; settings that do not fit are left out, and the result names them.
-        population: Rows that no model is trained on; a tenth, at most 200, if None.
         confidence: Confidence of intervals, and joint confidence of comparisons.
         margin: The largest difference in leak that does not matter.
-        quiet: Say nothing on stderr.
 
     Returns:
         Curves, comparisons and the finding; ``.recommend(max_auc=0.6)`` chooses, ``.report("frontier.html")`` writes
@@ -101,16 +94,7 @@ def frontier(
 
 
 def subgroups_of(values: ArrayLike, candidates: Candidates, count: int) -> Texts:
-    """Return the subgroup of every candidate as text; ``""`` where it is not known.
-
-    Args:
-        values: The subgroup of every row.
-        candidates: The candidates.
-        count: The number of rows.
-
-    Raises:
-        UsageError: There is not one value per row.
-    """
+    """Return the subgroup of every candidate as text, of those of ``count`` rows; ``""`` where it is not known."""
     column = np.asarray(values, dtype=object)
     if column.shape != (count,):
         raise UsageError(f"subgroups must hold one value for each of the {count} rows, not {column.shape}.")

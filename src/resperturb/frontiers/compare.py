@@ -1,4 +1,4 @@
-"""Compare settings at equal accuracy, target by target on the same coins.
+"""Compare settings at equal accuracy, and subgroups under one setting, target by target on the same coins.
 
 Early stopping is free: every checkpoint of a training is a point. A setting is compared with the least leaking
 ordinary regulariser that is at least as accurate, by interpolation between checkpoints. Whatever is not formal is
@@ -11,28 +11,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from resperturb.bounds.arrays import Floats, Ints
+from resperturb.bounds.arrays import Bools, Floats, Ints, Texts
+from resperturb.bounds.comparison import per_group
+from resperturb.bounds.metrics import auc
 from resperturb.bounds.targets import Difference, paired_difference
-from resperturb.errors import UsageError
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, Curve
 
 # Checkpoints closer in accuracy than this are taken to be equally accurate.
 SAME_ACCURACY = 0.01
 FEWEST_TARGETS = 8
+# Subgroups of fewer units are not compared.
+FEWEST_UNITS = 20
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A setting minus the best comparator of at least its accuracy.
+    """The leak of a setting (``endpoint``) minus that of the best comparator of at least its accuracy.
 
-    Attributes:
-        setting: Name of the setting.
-        endpoint: What is compared, such as ``AUC``.
-        against: The formal defence that it is compared with; empty for ordinary regularisation.
-        comparators: Those that were chosen: one, or one for each half of the targets.
-        accuracy: Accuracy of the setting.
-        difference: Its leak minus theirs; the interval is simultaneous over ``comparisons``.
-        comparisons: The number of comparisons that the interval is corrected for (Bonferroni).
+    ``against`` is the formal defence that it is compared with, empty for ordinary regularisation. ``comparators`` are
+    those that were chosen: one, or one for each half of the targets. The interval is simultaneous over ``comparisons``.
     """
 
     setting: str
@@ -47,12 +44,11 @@ class Compared:
     def verdict(self) -> str:
         """``equivalent``, ``leaks less``, ``leaks more`` or ``not decided``.
 
-        It is equivalent if the printed interval lies within the margin, which is two one-sided tests at the joint
-        confidence. Such a difference does not matter, whether or not it is told apart from 0.
+        A difference within the margin does not matter, whether or not it is told apart from 0.
         """
-        low, high = self.difference.interval
-        if -self.difference.margin < low and high < self.difference.margin:
+        if self.difference.equivalent:
             return "equivalent"
+        low, high = self.difference.interval
         return "leaks less" if high < 0 else "leaks more" if low > 0 else "not decided"
 
     @property
@@ -75,10 +71,7 @@ class Compared:
 def comparisons_of(curves: Sequence[Curve], confidence: float, margin: float) -> tuple[Compared, ...]:
     """Compare settings with ordinary regularisation (AUC, canaries) and with formal methods (AUC).
 
-    Args:
-        curves: All settings, on the same coins.
-        confidence: Joint confidence of the intervals of one endpoint and one kind of comparator.
-        margin: The largest difference that does not matter.
+    Intervals of one endpoint and one kind of comparator hold together at ``confidence``.
     """
     formal = dict.fromkeys(curve.defence for curve in curves if curve.formal)
     asked = [(PRIMARY, ""), (CANARY_TPR, ""), *((PRIMARY, defence) for defence in formal)]
@@ -95,11 +88,8 @@ def compare(
     """Compare the final model of each setting with the best ordinary regularisation, or with a formal method.
 
     Args:
-        curves: All settings, on the same coins.
-        endpoint: The leak that is compared.
         against: A formal defence; ordinary regularisation if empty.
         confidence: Joint confidence of all intervals, which also decide equivalence.
-        margin: The largest difference that does not matter.
 
     Returns:
         One comparison per setting that is not one of the comparators, or formal itself where they are, and that has a
@@ -145,21 +135,11 @@ def _against(curve: Curve, others: Sequence[Curve], endpoint: str) -> tuple[tupl
 def best_of(others: Mapping[str, Floats], pairs: Ints) -> tuple[tuple[str, ...], Floats]:
     """Choose the least leaking of several on each half of the targets, and return what it leaks on the other half.
 
-    Args:
-        others: One value per target of each.
-        pairs: The pair of every target; pairs stay in one half.
-
-    Returns:
-        The names of those that were chosen, and one value per target.
-
-    Raises:
-        UsageError: There is nothing to choose from.
+    Pairs of targets stay in one half. Names of those that were chosen come first.
 
     >>> best_of({"a": np.array([1.0, 1, 1, 1]), "b": np.array([2.0, 2, 2, 2])}, np.array([0, 0, 1, 1]))
     (('a',), array([1., 1., 1., 1.]))
     """
-    if not others:
-        raise UsageError("there is nothing to compare with.")
     first = np.unique(pairs, return_inverse=True)[1] % 2 == 0
     chosen = np.empty(len(pairs))
     names = []
@@ -203,3 +183,45 @@ def named(setting: str, *stages: str) -> str:
     numbers = [stage.removeprefix("epoch-").lstrip("0") for stage in stages if stage]
     of = " epoch" if any(stage.startswith("epoch-") for stage in stages) else ""
     return f"{setting} stopped at{of} {' to '.join(numbers)}" if numbers else setting
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """The AUC on one subgroup of so many records (patients) minus that on all others, on the same targets."""
+
+    setting: str
+    group: str
+    units: int
+    difference: Difference
+
+
+def group_differences(
+    setting: str, scores: Floats, members: Bools, groups: Texts, units: Ints, confidence: float = 0.95
+) -> tuple[GroupDifference, ...]:
+    """Compare each subgroup of at least 20 units with all others, target by target.
+
+    Scores ``[K, n]`` are averaged over units. Records whose subgroup is ``""`` are left out. Intervals hold together
+    for all subgroups; where there is a single one, none is compared.
+
+    >>> members = np.tile(np.eye(2, dtype=bool)[np.arange(60) % 2].T, (4, 1))
+    >>> found = group_differences("x", members + 0.0, members, np.array(["f", "m"]).repeat(30), np.arange(60))
+    >>> [(one.group, one.units, one.difference.mean) for one in found]
+    [('f', 30, 0.0), ('m', 30, 0.0)]
+    """
+    known = groups != ""
+    by_unit, inside = per_group(scores[:, known], members[:, known], units[known])
+    of = groups[known][np.unique(units[known], return_index=True)[1]]
+    names, sizes = np.unique(of, return_counts=True)
+    if len(names) < 2:
+        return ()
+    compared = [(str(name), int(size)) for name, size in zip(names, sizes, strict=True) if size >= FEWEST_UNITS]
+    joint = 1 - (1 - confidence) / max(1, len(compared))
+
+    def areas(chosen: Bools) -> Floats:
+        sides = zip(by_unit[:, chosen], inside[:, chosen], strict=True)
+        return np.array([auc(row[own], row[~own]) if 0 < own.sum() < own.size else 0.5 for row, own in sides])
+
+    return tuple(
+        GroupDifference(setting, name, size, paired_difference(areas(of == name), areas(of != name), joint))
+        for name, size in compared
+    )

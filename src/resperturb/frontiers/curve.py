@@ -6,11 +6,20 @@ from functools import partial
 
 import numpy as np
 
+from resperturb.attacks.registry import ATTACKS
+from resperturb.attacks.signals import View
+from resperturb.auditing.assess import evidence_of
+from resperturb.auditing.design import Design
+from resperturb.auditing.fit import Models
 from resperturb.bounds.arrays import Bools, Floats, Ints, Texts
 from resperturb.bounds.audit_result import RECORD
+from resperturb.bounds.comparison import per_group
 from resperturb.bounds.metrics import auc, can_be_seen
 from resperturb.errors import UsageError
+from resperturb.privacy import Guarantee
 
+# Fixed for every study: the attack, on the model as it is served, by its mean logit over the most draws.
+ATTACK = "rmia-online"
 # The primary endpoint, fixed for every study, and what is reported besides.
 PRIMARY, CANARY_AUC = "AUC", "canary AUC"
 RATES = (0.01, 0.001)
@@ -115,7 +124,7 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
     [1.0, 1.0, 1.0, 1.0]
     """
     is_record = kinds == RECORD
-    by_unit, member_units, _ = per_unit(scores[:, is_record], members[:, is_record], units[is_record])
+    by_unit, member_units = per_group(scores[:, is_record], members[:, is_record], units[is_record])
     sides = [(row[inside], row[~inside]) for row, inside in zip(by_unit, member_units, strict=True)]
     found = {PRIMARY: np.array([auc(*side) for side in sides])}
     fewest = min(len(outs) for _, outs in sides)
@@ -151,26 +160,6 @@ def tpr(members: Floats, nonmembers: Floats, fpr: float) -> float:
     return float((members > threshold).mean())
 
 
-def per_unit(scores: Floats, members: Bools, units: Ints) -> tuple[Floats, Bools, Ints]:
-    """Average scores ``[K, n]`` over the records of each unit.
-
-    Returns:
-        Scores and membership of units, and the place of each unit's first record.
-
-    Raises:
-        UsageError: Records of one unit differ in membership.
-
-    >>> per_unit(np.array([[1.0, 3.0, 5.0]]), np.array([[True, True, False]]), np.array([4, 4, 2]))[0]
-    array([[5., 2.]])
-    """
-    _, first, codes = np.unique(units, return_index=True, return_inverse=True)
-    if (members != members[:, first][:, codes]).any():
-        raise UsageError("records of one unit (patient) must all be members, or none of them.")
-    sums = np.zeros((len(scores), len(first)))
-    np.add.at(sums.T, codes, scores.T)
-    return sums / np.bincount(codes), members[:, first], first
-
-
 def _pooled(scores: Floats, members: Bools, statistic: Callable[[Floats, Floats], float]) -> Floats:
     """Pool all targets, and give each the share that its pair contributes: the mean is the pooled statistic."""
 
@@ -184,3 +173,52 @@ def _pooled(scores: Floats, members: Bools, statistic: Callable[[Floats, Floats]
     # standard error of the delete-a-pair jackknife.
     values: Floats = (whole + (len(without) - 1) * (without.mean() - without))[pairs]
     return values
+
+
+def curve_of(setting: Setting, models: Models, design: Design, guarantee: Guarantee) -> tuple[Curve, Floats]:
+    """Measure accuracy and leaks of a setting at every checkpoint, and score every candidate under the final models.
+
+    ``design`` is a leave-one-out design without models that did not learn, ``guarantee`` that of a final model.
+    """
+    stages = models.stages() or [""]
+    found = [_measured(models, design, stage, setting.canary) for stage in stages]
+    accuracy, leaks, scores = zip(*found, strict=True)
+    claimed = bool(np.isfinite(guarantee.claimed_epsilon))
+    common = [name for name in leaks[-1] if all(name in one for one in leaks)]
+    curve = Curve(
+        **vars(setting),
+        targets=design.targets,
+        stages=tuple(stage or "final" for stage in stages),
+        accuracy=np.array(accuracy),
+        leaks={name: np.array([one[name] for one in leaks]) for name in common},
+        epsilon=guarantee.epsilon if np.isfinite(guarantee.epsilon) and (setting.formal or claimed) else None,
+        claimed=claimed,
+    )
+    return curve, scores[-1]
+
+
+def _measured(models: Models, design: Design, stage: str, canary: str) -> tuple[Floats, dict[str, Floats], Floats]:
+    """Measure one checkpoint: accuracy of every target on records outside of it, its leaks, and all scores."""
+    candidates, targets = models.candidates, design.targets
+    first = models.answers(int(targets[0]), stage)
+    served = View("served", first["served"].averages[-1])
+    weights = View("weights", 1) if "weights" in first else served
+    labels = View("served", served.draws, "votes")
+    attacks = {PRIMARY: (ATTACK, served), WEIGHTS_AUC: (ATTACK, weights), LABELS_AUC: ("label-only", labels)}
+    scores = {name: np.zeros((len(targets), len(candidates))) for name in attacks}
+    accuracy = np.zeros(len(targets))
+    is_record = candidates.kinds == RECORD
+    for row, (target, evidence) in enumerate(
+        evidence_of(models, design, tuple(dict.fromkeys((served, weights))), stage)
+    ):
+        for name, (attack, view) in attacks.items():
+            scores[name][row] = ATTACKS[attack].score(evidence, view)
+        # The population is outside of every model.
+        outside = np.pad(~design.members[target] & is_record, (0, candidates.population), constant_values=True)
+        accuracy[row] = evidence.answers["served"].correct[outside].mean()
+    members = design.members[targets]
+    leaks = leaks_of(scores[PRIMARY], members, candidates.kinds, candidates.units, canary)
+    for name in (WEIGHTS_AUC, LABELS_AUC):
+        records = scores[name][:, is_record], members[:, is_record]
+        leaks[name] = leaks_of(*records, candidates.kinds[is_record], candidates.units[is_record])[PRIMARY]
+    return accuracy, leaks, scores[PRIMARY]

@@ -17,6 +17,7 @@ Level = float | None
 Canary = Literal["mislabelled", "near_duplicate", "blank", "out_of_distribution"]
 # Log-probabilities [rows, C] of the records, and of one random input for each: what users are answered.
 Serve = Callable[[Floats, Floats], Floats]
+Change = Callable[[Level, Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Defence:
 
     title: str
     strengths: tuple[Level, ...]
-    change: Callable[[Level, Mapping[str, Any]], Mapping[str, Any]]
+    change: Change
     ordinary: bool = False
     formal: bool = False
     canary: Canary = "mislabelled"

@@ -1,13 +1,12 @@
 """The page of a frontier: the figure, the choice under constraints, comparisons, numbers, and what was done."""
 
-from datetime import UTC, datetime
-from importlib.metadata import version
 from importlib.resources import files
 
 from resperturb.frontiers.curve import CANARY_AUC, CANARY_TPR, LABELS_AUC, PRIMARY, RATES, WEIGHTS_AUC, tpr_name
 from resperturb.frontiers.defence import DEFENCES
 from resperturb.frontiers.figure import figure
 from resperturb.frontiers.result import FrontierResult, SettingResult, check_limits
+from resperturb.report.page import environment
 
 # The endpoints of the table, as far as they were measured; those of single kinds of canaries are in the JSON.
 SHOWN = (PRIMARY, *(tpr_name(fpr) for fpr in RATES), CANARY_AUC, CANARY_TPR, WEIGHTS_AUC, LABELS_AUC)
@@ -15,34 +14,20 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def render(result: FrontierResult, **limits: float | None) -> str:
-    """Return the page of a frontier: HTML that loads nothing.
-
-    Args:
-        result: What was found.
-        limits: Limits of :meth:`FrontierResult.recommend`.
-    """
-    import jinja2
+    """Return the page of a frontier, HTML that loads nothing; ``limits`` are those of its ``recommend``."""
     from markupsafe import Markup
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("resperturb.frontiers", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     given = check_limits(limits)
     endpoints = {"max_auc": PRIMARY, "max_canary_tpr": CANARY_TPR}
     lines = {endpoints[name]: limit for name, limit in given.items() if name in endpoints}
-    return environment.get_template("frontier.html").render(
+    template = environment("resperturb.frontiers").get_template("frontier.html")
+    return template.render(
         result=result,
         figure=Markup(figure(result, lines)),
         css=Markup((files("resperturb.report") / "templates" / "report.css").read_text()),
         choice=result.choice(**limits),
         compared=comparison_tables(result),
         settings=settings_table(result),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=version("resperturb"),
     )
 
 

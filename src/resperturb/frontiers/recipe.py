@@ -204,20 +204,14 @@ def recipe_study(
     margin: float = 0.02,
     noisy_checkpoints: int = CHECKPOINTS,
 ) -> Study:
-    """Set up the study of a recipe under every defence.
+    """Set up the study of a recipe under every defence. Other arguments are those of :func:`resperturb.frontier`.
 
     Args:
         recipe: The fields of :class:`~resperturb.training.TrainConfig` without a defence.
         defences: Names of registered defences; all that the network allows if empty.
         strengths: The most strengths of each.
-        models: K, the models of each setting.
-        draws: The number of draws that answers of noisy models are averaged over.
-        seed: Seed of coins and trainings.
         canaries: The number of canaries of all kinds together; 1.5% of the images if None.
-        population: Images that no model is trained on; a tenth, at most 200, if None.
         subgroup_column: Column of the data whose values are subgroups that are compared, such as the sex.
-        confidence: Confidence of intervals, and joint confidence of comparisons.
-        margin: The largest difference in leak that does not matter.
         noisy_checkpoints: The number of checkpoints, the last ones, at which noisy models are queried; each takes
             ``draws`` answers.
 

@@ -9,9 +9,8 @@ from resperturb.bounds.exposed import Exposed
 from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_bytes, write_json
-from resperturb.frontiers.compare import Compared, named
+from resperturb.frontiers.compare import Compared, GroupDifference, named
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve, Setting
-from resperturb.frontiers.groups import GroupDifference
 
 SCHEMA = 2
 
@@ -109,21 +108,9 @@ class Recommendation:
 class FrontierResult:
     """What a frontier found; printed, it is the finding, a line per setting and the comparisons.
 
-    Attributes:
-        subject: What was trained, such as ``resnet8 on fashion-sample``.
-        attack: The attack, fixed in advance, the same for every setting.
-        models: K, the models of each setting; each is the target once.
-        records: The number of candidates.
-        canaries: The number of canaries of each kind.
-        confidence: Confidence of intervals, and the joint confidence of all comparisons of an endpoint.
-        margin: The largest difference that does not matter.
-        settings: Curves, *no defence* first.
-        comparisons: Settings against the best ordinary regularisation of their accuracy, and heuristics against each
-            formal method.
-        left_out: Settings that were not run, and why.
-        groups: Differences between subgroups.
-        seed: Seed of coins and trainings.
-        environment: Versions and machine.
+    ``models`` is K, the models of each setting, each the target once; ``records`` and ``canaries`` count candidates.
+    ``settings`` begin with *no defence*. ``confidence`` is that of intervals, and the joint one of all comparisons of an
+    endpoint; differences within ``margin`` do not matter. ``left_out`` says which settings were not run, and why.
     """
 
     subject: str
@@ -265,11 +252,7 @@ class FrontierResult:
         return self.recommend(**given) if given else None
 
     def to_dict(self, **limits: float | None) -> dict[str, object]:
-        """Return plain values, with the finding, the comparisons in words and the recommendation.
-
-        Args:
-            limits: Those of :meth:`recommend`.
-        """
+        """Return plain values, with the finding, the comparisons in words and what :meth:`recommend` says."""
         choice = self.choice(**limits)
         said = {"finding": self.title, "sentences": list(self.sentences)}
         return {**said, "recommendation": None if choice is None else asdict(choice), **asdict(self)}
@@ -283,15 +266,7 @@ class FrontierResult:
         return Path(path)
 
     def report(self, path: Path | str, **limits: float | None) -> Path:
-        """Write a page with figure, comparisons and a recommendation.
-
-        Args:
-            path: The HTML file.
-            limits: Those of :meth:`recommend`.
-
-        Returns:
-            The path.
-        """
+        """Write a page with figure, comparisons and what :meth:`recommend` says."""
         from resperturb.frontiers.page import render
 
         write_bytes(Path(path), render(self, **limits).encode())

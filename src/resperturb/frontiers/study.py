@@ -29,10 +29,8 @@ from resperturb.engine import Engine, local_engine, usable_cores
 from resperturb.environment import environment
 from resperturb.errors import ResperturbError, StoppedError, UsageError
 from resperturb.files import read_json, write_json
-from resperturb.frontiers.compare import FEWEST_TARGETS, comparisons_of
-from resperturb.frontiers.curve import Curve, Setting
-from resperturb.frontiers.groups import GroupDifference, group_differences
-from resperturb.frontiers.measure import ATTACK, curve_of
+from resperturb.frontiers.compare import FEWEST_TARGETS, GroupDifference, comparisons_of, group_differences
+from resperturb.frontiers.curve import ATTACK, Curve, Setting, curve_of
 from resperturb.frontiers.result import FrontierResult, SettingResult
 from resperturb.progress import Lines, duration
 
@@ -68,23 +66,13 @@ class StudiedSetting:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study will train.
-
-    Attributes:
-        seconds: The seconds of each setting, one model after the other.
-        left_out: Settings that are left out, and why.
-    """
+    """The seconds of each setting that a study will train, one model after the other, and what is left out and why."""
 
     seconds: Mapping[str, float]
     left_out: tuple[str, ...] = ()
 
     def lines(self, models: int, jobs: int | None = None) -> list[str]:
-        """Say what will be trained and how long that takes: in all, what is left out, and by setting.
-
-        Args:
-            models: The models of each setting.
-            jobs: Fits at a time; one per core if None.
-        """
+        """Say what will be trained and how long that takes: in all, what is left out, and by setting."""
         jobs = _room(jobs)
         total = duration(sum(self.seconds.values()) / jobs)
         return [
@@ -96,19 +84,10 @@ class StudyPlan:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Settings that are compared on the same records, coins and seeds.
+    """Settings that are compared on the same records, coins and seeds, the one without a defence first.
 
-    Attributes:
-        subject: What is trained.
-        settings: The settings, the one without a defence first.
-        candidates: The rows that every model is queried about.
-        models: K.
-        draws: The number of draws that answers of noisy models are averaged over.
-        seed: Seed of coins and trainings.
-        confidence: Confidence of intervals, and joint confidence of comparisons.
-        margin: The largest difference that does not matter.
-        subgroups: The subgroup of every candidate, ``""`` where it is not known; None for no such comparison.
-        left_out: Settings that cannot be trained, and why.
+    ``models`` is K, and answers of noisy models are averaged over ``draws``. ``subgroups`` has the subgroup of every
+    candidate, ``""`` where it is not known. ``left_out`` says which settings cannot be trained, and why.
     """
 
     subject: str
@@ -157,16 +136,10 @@ class Study:
     def plan(self, out: Path | None = None, hours: float | None = None, jobs: int | None = None) -> StudyPlan | None:
         """Estimate how long each setting takes, and leave out what does not fit; train and write nothing.
 
-        Args:
-            out: The folder of the study; models that are there already take no time.
-            hours: The most hours of this call.
-            jobs: Fits at a time; one per core if None.
-
-        Returns:
-            The plan; None where trainees cannot say how long they take.
+        Models that are there already take no time. It is None where trainees cannot say how long they take.
 
         Raises:
-            UsageError: Not even the setting without a defence fits.
+            UsageError: Not even the setting without a defence fits into the hours.
         """
         if hours is not None and not hours > 0:
             raise UsageError(f"hours must be above 0, not {hours:g}.")
@@ -189,17 +162,7 @@ class Study:
         hours: float | None = None,
         quiet: bool = False,
     ) -> FrontierResult:
-        """Fit and query what is missing, attack every model, and compare the settings.
-
-        Args:
-            out: The folder that keeps everything; None to keep nothing.
-            engine: Where to fit.
-            jobs: Fits at a time; as many as the engine has room for if None.
-            hours: The most hours of this call; settings that do not fit are left out.
-            quiet: Say nothing on stderr.
-
-        Returns:
-            What was found; it is kept in ``out`` too.
+        """Fit and query what is missing, attack every model, compare the settings, and keep the result in ``out``.
 
         Raises:
             UsageError: Two settings give the same models, or nothing fits into the hours.

@@ -4,12 +4,12 @@
 ``one_shot`` are the two mechanisms, ``rows`` what both of them may use of the data.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resperturb.heads.gradient import Descent
 from resperturb.heads.one_shot import OneShot
 from resperturb.heads.release import Release
+from resperturb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from resperturb.heads.estimator import DPHead, dp_head
@@ -20,11 +20,6 @@ HEADS: dict[str, type[Descent] | type[OneShot]] = {"gradient": Descent, "one-sho
 __all__ = ["DPHead", "Descent", "HeadAudit", "OneShot", "Release", "audit_head", "dp_head"]
 
 # These need scikit-learn, which takes a second to load, and a training of a network does without.
-_LATER = {"DPHead": "estimator", "HeadAudit": "worst_case", "audit_head": "worst_case", "dp_head": "estimator"}
-
+_LATER = {"estimator": ["DPHead", "dp_head"], "worst_case": ["HeadAudit", "audit_head"]}
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module 'resperturb.heads' has no attribute {name!r}")
-        return getattr(importlib.import_module(f"resperturb.heads.{_LATER[name]}"), name)
+    __getattr__ = lazy_names(__name__, _LATER)

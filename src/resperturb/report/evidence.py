@@ -211,17 +211,14 @@ def entries(text: Text, model: ReportedModel, policy: Policy, declared: Declared
 
 def render_evidence(text: Text, found: list[Entry], model: ReportedModel, declared: Declared) -> str:
     """Return the pack as one self-contained HTML page."""
-    return (
-        environment()
-        .get_template("evidence.html")
-        .render(
-            text=text,
-            entries=found,
-            counts=counts(found),
-            model=model,
-            attacked=attacked(model.audit),
-            declared={name.replace("_", " "): value for name, value in declared},
-        )
+    template = environment().get_template("evidence.html")
+    return template.render(
+        text=text,
+        entries=found,
+        counts=counts(found),
+        model=model,
+        attacked=attacked(model.audit),
+        declared={name.replace("_", " "): value for name, value in declared},
     )
 
 

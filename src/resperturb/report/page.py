@@ -84,12 +84,12 @@ def render(
     )
 
 
-def environment() -> "jinja2.Environment":
-    """Return what fills in the templates of pages."""
+def environment(package: str = "resperturb.report") -> "jinja2.Environment":
+    """Return what fills in the templates of a package."""
     import jinja2
 
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("resperturb.report", "templates"),
+        loader=jinja2.PackageLoader(package, "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
