@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from resperturb.auditing.worst_case import WorstCaseSettings, crafted_canary, crafted_weights, worst_case_audit
+from resperturb.auditing.worst_case import crafted_canary, crafted_weights, worst_case_audit
 from resperturb.data.loading import load
 from resperturb.privacy.dpsgd import calibrate_dpsgd
 from resperturb.privacy.length import training_length
@@ -49,8 +49,9 @@ def main() -> None:
         labels,
         canary,
         proven.epsilon,
-        WorstCaseSettings(trials=chosen.trials, jobs=chosen.jobs),
-        lambda done, count: print(f"{done}/{count} {time.monotonic() - start:.0f} s", flush=True),
+        trials=chosen.trials,
+        jobs=chosen.jobs,
+        on_done=lambda done, count: print(f"{done}/{count} {time.monotonic() - start:.0f} s", flush=True),
     )
     print(f"noise {noise:.3f}, proven {proven.epsilon:.3f}, shown {found.bound.epsilon:.3f}")
     print(f"mu shown {found.bound.mu}, {found.words}")

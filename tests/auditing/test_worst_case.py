@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from resperturb.auditing.worst_case import (
-    WorstCase,
-    WorstCaseSettings,
-    crafted_canary,
-    crafted_weights,
-    worst_case_audit,
-)
+from resperturb.auditing.worst_case import WorstCase, crafted_canary, crafted_weights, worst_case_audit
 from resperturb.errors import UsageError
 from resperturb.privacy.dpsgd import dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
@@ -27,7 +22,7 @@ from resperturb.training.worst_case import DpsgdTrainer, perceptron
 RECORDS, FEATURES, STEPS, NOISE, DELTA = 20, 8, 4, 2.0, 1e-5
 # Full batches compose to one Gaussian mechanism.
 PROVEN = epsilon_for_delta(DELTA, math.sqrt(STEPS) / NOISE)
-SETTINGS = WorstCaseSettings(trials=50, pilots=3, delta=DELTA, jobs=1)
+SETTINGS: dict[str, Any] = {"trials": 50, "pilots": 3, "delta": DELTA, "jobs": 1}
 
 
 def network(norm: bool = False) -> nn.Module:
@@ -80,9 +75,7 @@ class Dpsgd:
         return model
 
 
-def audit(
-    train: Dpsgd, claimed: float = PROVEN, settings: WorstCaseSettings = SETTINGS, big: float = 1.0
-) -> WorstCase:
+def audit(train: Dpsgd, claimed: float = PROVEN, big: float = 1.0, **settings: Any) -> WorstCase:
     torch.manual_seed(0)
     labels = torch.arange(RECORDS) % 2
     images = torch.randn(RECORDS, FEATURES) * 0.3 + (2.0 * labels[:, None] - 1)
@@ -90,7 +83,7 @@ def audit(
     initial = crafted_weights(model, images, labels)
     model.eval()
     image, label = crafted_canary(model, images)
-    return worst_case_audit(train, initial, images, labels, (big * image, label), claimed, settings)
+    return worst_case_audit(train, initial, images, labels, (big * image, label), claimed, **SETTINGS | settings)
 
 
 def test_a_true_claim_stands_and_is_nearly_reached() -> None:
@@ -98,7 +91,7 @@ def test_a_true_claim_stands_and_is_nearly_reached() -> None:
     assert found.verdict != "refuted"
     assert found.words.startswith("not refuted")
     assert 0.4 * PROVEN < found.bound.epsilon <= PROVEN
-    assert len(found.scores_with) == len(found.scores_without) == SETTINGS.trials
+    assert len(found.scores_with) == len(found.scores_without) == SETTINGS["trials"]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +117,7 @@ def test_a_claim_for_sampled_batches_is_refuted_if_every_batch_is_full() -> None
         length=training_length(steps=STEPS, batch_size=RECORDS // 10, records=RECORDS),
         delta=DELTA,
     )
-    settings = replace(SETTINGS, curve="any")
-    found = audit(Dpsgd(), claimed=claim.epsilon, settings=settings)
+    found = audit(Dpsgd(), claimed=claim.epsilon, curve="any")
     assert found.verdict == "refuted"
     assert not any("Gaussian" in line for line in found.bound.assumptions)
     assert found.bound.epsilon <= PROVEN
@@ -152,7 +144,7 @@ def test_this_packages_own_dpsgd_is_not_refuted_and_shows_a_leak() -> None:
     initial = crafted_weights(model, normalize(images, 0.5, 0.25), labels)
     canary = crafted_canary(lambda batch: model(normalize(batch, 0.5, 0.25)), images)
     found = worst_case_audit(
-        train, initial, images, labels, canary, claim.epsilon, WorstCaseSettings(trials=12, pilots=2, jobs=1)
+        train, initial, images, labels, canary, claim.epsilon, trials=12, pilots=2, jobs=1
     )
     assert 1 < found.bound.epsilon <= claim.epsilon
 
@@ -172,4 +164,4 @@ def test_the_crafted_network_has_forgotten_how_to_learn_from_the_others() -> Non
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="trials and pilots"):
-        WorstCaseSettings(trials=0)
+        audit(Dpsgd(), trials=0)

@@ -22,18 +22,26 @@ from resperturb.auditing.candidates import (
     unit_name,
 )
 from resperturb.auditing.design import Design, check_shadow_count, given, leave_one_out, one_target
-from resperturb.auditing.existing import Existing, shift_by_features, shift_words
+from resperturb.auditing.existing import (
+    Existing,
+    Predictions,
+    check_flags,
+    check_model,
+    check_whole_units,
+    shift_by_features,
+    shift_words,
+)
 from resperturb.auditing.fit import fit_models
 from resperturb.auditing.function import (
+    EstimatorTraining,
     Function,
     TrainFunction,
     check_train,
+    checked_features,
     is_estimator,
     predictor_of,
     rows_of,
-    training_of_estimator,
 )
-from resperturb.auditing.predictions import Predictions, check_flags, check_model, check_whole_units
 from resperturb.auditing.store import SCORES, Plan, array_digest, keep_scores, opened_store, save_audit
 from resperturb.auditing.trainee import Trainee
 from resperturb.bounds.arrays import Ints
@@ -64,21 +72,11 @@ def audit_trainee(
     """Audit a trainee: fit and query the models of a design, attack the targets, and keep everything in a folder.
 
     Args:
-        trainee: What fits models.
-        candidates: The rows that are queried.
-        design: Which models are trained on which candidates, and which are targets.
-        settings: Draws, delta and confidence.
-        out: The folder; None to keep nothing.
-        engine: Where to fit.
-        jobs: Fits at a time; as many as the engine has room for if None.
+        out: The folder; None to keep nothing, and to fit in this process.
         attacks: Names of attacks that are fixed beforehand besides the default ones; they share the error.
         digests: Digests of a run that the result belongs to.
         caveats: What else must be said with the numbers.
         subject: What the numbers are about.
-        quiet: Say nothing on stderr.
-
-    Returns:
-        What was found.
 
     Raises:
         UsageError: The trainee does not do what it promises, or the folder holds something else.
@@ -87,6 +85,8 @@ def audit_trainee(
     for name in attacks:
         _ = ATTACKS[name]  # one that is not registered is refused before anything is trained
     plan = plan_of(trainee, candidates, design, settings.draws)
+    if out is None:  # answers are not kept: in this process, one model after the other
+        engine, jobs = local_engine, 1
     with opened_store(out, plan) as store:
         left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
         # Fewer records have the larger epsilon, so this holds for every target.
@@ -166,7 +166,8 @@ def audit(
             unless ``models`` is given.
         models: K, for the leave-one-out design: each of K models is a target once, attacked by the others.
         draws: The numbers of draws that answers of noisy models are combined over.
-        out: The folder that keeps everything. Rerun the same call to resume.
+        out: The folder that keeps everything; rerun the same call to resume. None keeps nothing, and trains one model after
+            the other in this process.
         seed: Seed of coins and trainings; the two models on opposite coins share a training seed.
         jobs: Trainings at a time; 1 runs them in this process, None as many as the engine has room for.
         engine: Where to train: processes of this machine, or ``resperturb.engine.RayEngine()``.
@@ -223,7 +224,8 @@ def _trainee(train: Any, features: Any, labels: Ints, guarantee: Guarantee | Non
     classes = int(labels.max()) + 1
     if is_estimator(train):
         described = f"scikit-learn's {type(train).__name__}"
-        return Function(training_of_estimator(train, features, labels), classes, guarantee, name, described)
+        fits = EstimatorTraining(train, checked_features(features, labels), labels)
+        return Function(fits, classes, guarantee, name, described)
     check_train(train)
     return Function(train, classes, guarantee, name)
 
@@ -262,29 +264,18 @@ def audit_model(
 ) -> AuditResult:
     """Audit a model that exists: its training set and a held-out set are given.
 
-    Epsilon is not bounded, since membership was not decided by coins.
+    Epsilon is not bounded, since membership was not decided by coins. Other arguments are those of :func:`audit`.
 
     Args:
         predict: The model: a function of row numbers to probabilities ``[rows, classes]``, a pair of a torch module
             and a function of row numbers to batches of its inputs, or a fitted estimator of scikit-learn.
         members: Its training set: row numbers, or a mask of all rows.
         nonmembers: The held-out set, from the same source.
-        labels: The class of every row, as whole numbers from 0.
         recipe: ``train(indices, seed)``, which trains as this model was trained; shadow models are trained on halves
             of both sets. Without it only attacks that need no shadow model are made.
         features: Numbers of every row, which an estimator needs; a classifier on them tests whether the two sets
             differ in distribution.
-        groups: The group (patient) of every row.
         shadows: The number of shadow models: even, at least 4.
-        draws: The numbers of draws that answers of a noisy model are combined over.
-        out: The folder that keeps everything.
-        seed: Seed of the shadow models.
-        jobs: Trainings at a time; as many as the engine has room for if None.
-        engine: Where to train.
-        delta: Delta of what is claimed.
-        confidence: Confidence of the intervals.
-        guarantee: What you claim about the training.
-        quiet: Say nothing on stderr.
 
     Returns:
         What was found about this model.
@@ -359,23 +350,19 @@ def audit_predictions(
     """Audit models by predictions that exist.
 
     Rows that are in none of the models are the population that RMIA compares with. Where every row is in exactly
-    half of all models, as with lira-pytorch, that is found out and corrected for, and epsilon is not bounded.
+    half of all models, as with lira-pytorch, that is found out and corrected for, and epsilon is not bounded. Other
+    arguments are those of :func:`audit`.
 
     Args:
         probabilities: The target's predictions ``[rows, classes]``, or ``[draws, rows, classes]`` of a noisy model;
             with ``leave_one_out`` those of K models, ``[K, rows, classes]`` or ``[K, draws, rows, classes]``.
         members: Which rows the target was trained on, ``[rows]``, or ``[K, rows]``. A fair coin per row (or group)
             must have decided that.
-        labels: The class of every row, as whole numbers from 0.
         shadow_probabilities: The predictions of every shadow model, each like ``probabilities``.
         shadow_members: Which rows each shadow model was trained on, ``[shadows, rows]``.
         groups: The group (patient) of every row, if groups were members together; canaries too.
         units: What shared a coin, if that is not the group.
-        kinds: What every row is: ``record``, or the name of a kind of canary.
         leave_one_out: Whether each of K models is a target once.
-        delta: Delta of the bound on epsilon.
-        confidence: Confidence of each interval, and joint confidence of all bounds on epsilon.
-        guarantee: What is claimed about the training.
         name: Name of the model; after ``out``, or ``predictions``, if None.
         out: The folder that keeps the audit, for ``report`` and ``compare``; nothing is kept if None.
 

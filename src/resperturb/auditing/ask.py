@@ -1,6 +1,5 @@
 """Query a fitted model about all rows, and check that its answers belong to them."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -85,10 +84,8 @@ class FittedFunction:
 
     def _probabilities(self, rows: Ints) -> Floats:
         answer = self.predict(rows.copy())
-        if "torch" in sys.modules:
-            from resperturb.auditing.modules import to_array
-
-            answer = to_array(answer)
+        if hasattr(answer, "detach"):  # a tensor
+            answer = answer.detach().cpu().numpy()
         if isinstance(answer, np.ma.MaskedArray) and np.ma.getmaskarray(answer).any():
             raise UsageError("predict returned a masked array with masked values; every row needs an answer.")
         try:

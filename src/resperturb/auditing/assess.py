@@ -19,7 +19,7 @@ from resperturb.auditing.existing import shift_by_models, shift_words
 from resperturb.auditing.fit import Models
 from resperturb.auditing.store import Scores
 from resperturb.bounds.arrays import Bools, Floats, Singles
-from resperturb.bounds.attack_metrics import AttackMetrics, attack_metrics
+from resperturb.bounds.attack_metrics import AttackMetrics, split_metrics
 from resperturb.bounds.audit_result import (
     GROUP,
     RECORD,
@@ -77,21 +77,12 @@ def assess(
     more: Sequence[str] = (),
     place: Path | None = None,
 ) -> tuple[AuditResult, Scores]:
-    """Attack every target by the models that are evidence about it.
+    """Attack every target by the models that are evidence about it; return the scores of fixed attacks too.
 
     One target is attacked in every way; several, whose answers are read one file at a time, by the attacks that are
-    fixed beforehand. Then everything is a mean over targets, with intervals that count targets.
-
-    Args:
-        models: The models and their answers.
-        design: Who was trained on what, without models that did not learn.
-        settings: Delta, confidence and draws.
-        guarantee: What is proven about each target.
-        more: Names of attacks that are fixed beforehand besides the default ones.
-        place: Folder of the matrices of scores, which may be large; None for memory.
-
-    Returns:
-        The result, and the scores of the attacks that were fixed beforehand.
+    fixed beforehand. Then everything is a mean over targets, with intervals that count targets. ``more`` names attacks
+    that are fixed beforehand besides the default ones. Matrices of scores, which may be large, are files in ``place``,
+    or in memory where that is None.
 
     Raises:
         UsageError: No kind of candidate has members and non-members.
@@ -292,24 +283,18 @@ def _by_kind(
         for kind, how in combined.items():
             own, inside = per_group(scores[who], members[who], candidates.units[who], how)
             if inside.any() and not inside.all():
-                found[kind] = attack_metrics(own[inside], own[~inside], confidence=settings.confidence)
+                found[kind] = split_metrics(own, inside, confidence=settings.confidence)
     return found
 
 
 def _metrics(
     scores: Floats, who: Bools, candidates: Candidates, members: Bools, settings: Settings
 ) -> AttackMetrics | None:
-    ins, outs = who & members, who & ~members
-    if not (ins.any() and outs.any()):
+    inside, groups = members[who], candidates.groups
+    if inside.all() or not inside.any():
         return None
-    groups = candidates.groups
-    return attack_metrics(
-        scores[ins],
-        scores[outs],
-        confidence=settings.confidence,
-        member_groups=None if groups is None else groups[ins],
-        nonmember_groups=None if groups is None else groups[outs],
-    )
+    units = None if groups is None else groups[who]
+    return split_metrics(scores[who], inside, units, confidence=settings.confidence)
 
 
 def _most_exposed(

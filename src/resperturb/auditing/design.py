@@ -107,20 +107,8 @@ class Design:
 def one_target(units: Ints, shadows: int, seed: int, target: Bools | None = None, chance: Chance = "coins") -> Design:
     """Draw one target and its shadow models, in pairs on opposite coins.
 
-    Coins do not depend on the number of shadow models, so an audit can grow.
-
-    Args:
-        units: Unit of every candidate; rows of one unit share a coin.
-        shadows: The number of shadow models: even and at least 4, or 0.
-        seed: Seed of the coins and of the trainings.
-        target: Members of a target that exists; None to draw them, and to train it.
-        chance: What decided the members of a target that exists.
-
-    Returns:
-        The design; model 0 is the target.
-
-    Raises:
-        UsageError: The number of shadow models is odd or too small.
+    Coins do not depend on the number of shadow models, which is 0 or even and at least 4, so an audit can grow.
+    ``target`` are the members of a target that exists, and ``chance`` what decided them; model 0 is the target.
 
     >>> design = one_target(np.arange(6), shadows=4, seed=0)
     >>> design.members[1:].sum(axis=0).tolist(), design.seeds.tolist()
@@ -143,18 +131,8 @@ def leave_one_out(units: Ints, models: int, seed: int) -> Design:
     """Draw K models in pairs on opposite coins, each of them a target once.
 
     Every model outside a target's pair is evidence about it. The partner is not: its rows would give the target's
-    coins away, and its seed the target's noise.
-
-    Args:
-        units: Unit of every candidate; rows of one unit share a coin.
-        models: K: even and at least 6.
-        seed: Seed of the coins and of the trainings.
-
-    Returns:
-        The design; models 2j and 2j + 1 are partners.
-
-    Raises:
-        UsageError: K is odd or too small.
+    coins away, and its seed the target's noise. K is even and at least 6; models
+    2j and 2j + 1 are partners.
 
     >>> design = leave_one_out(np.arange(4), models=6, seed=0)
     >>> design.members.sum(axis=0).tolist(), [number for number, _ in design.evidence(3)]
@@ -168,14 +146,7 @@ def leave_one_out(units: Ints, models: int, seed: int) -> Design:
 
 
 def given(members: Bools, targets: Ints) -> Design:
-    """Describe models that exist. Partners, and a balanced assignment, are found out.
-
-    Args:
-        members: Membership of every candidate in every model, ``[K, n]``.
-        targets: Numbers of the targets.
-
-    Returns:
-        The design.
+    """Describe models that exist by their members ``[K, n]``. Partners, and a balanced assignment, are found out.
 
     >>> keep = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]], dtype=bool)
     >>> given(keep, np.array([0])).partner.tolist()

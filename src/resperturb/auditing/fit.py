@@ -20,7 +20,7 @@ from resperturb.auditing.design import EXISTS, Design
 from resperturb.auditing.store import MODELS, Store, answers_path, array_digest, keep_answers
 from resperturb.auditing.trainee import Job, Trainee
 from resperturb.bounds.arrays import Bools
-from resperturb.bounds.attack_metrics import attack_metrics
+from resperturb.bounds.attack_metrics import split_metrics
 from resperturb.engine import Engine, Shared, Task
 from resperturb.engine.task import Files
 from resperturb.errors import ResperturbError, UsageError
@@ -30,27 +30,6 @@ from resperturb.progress import Lines, duration
 RETRIED = 500_009
 # The error of the test that says a model was trained on other rows than it was given.
 WRONG_ROWS = 1e-6
-
-
-def answered(
-    trainee: Trainee, job: Job, candidates: Candidates, draws: tuple[int, ...]
-) -> Iterator[tuple[str, Answers]]:
-    """Fit a model, and query it and its checkpoints.
-
-    Yields:
-        Name and answers of every checkpoint, and at last those of the model itself, whose name is empty.
-
-    Raises:
-        UsageError: There is no model.
-    """
-    answers = None
-    for fitted in trainee.fit(replace(job, rows=job.rows.copy())):
-        answers = ask(fitted, candidates.rows, candidates.labels, draws)
-        if fitted.stage:
-            yield fitted.stage, answers
-    if answers is None:
-        raise UsageError("train yielded no predictor; it must yield one per checkpoint, and the model at the end.")
-    yield "", answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +44,25 @@ class FitTask(Task):
     bound: dict[str, str]
 
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
-        """Fit, query, keep."""
+        """Fit, query the model and its checkpoints, and keep the answers.
+
+        Raises:
+            UsageError: There is no model.
+        """
         place = folder / MODELS / self.job.folder.name
-        job = replace(self.job, folder=place, shared=shared, accelerator=accelerator)
+        job = replace(self.job, rows=self.job.rows.copy(), folder=place, shared=shared, accelerator=accelerator)
+        answers = None
         with silenced() if job.number else nullcontext():
-            for stage, answers in answered(self.trainee, job, self.candidates, self.draws):
-                keep_answers(answers_path(folder, job.number, stage), answers, {**self.bound, "stage": stage})
+            for fitted in self.trainee.fit(job):
+                answers = ask(fitted, self.candidates.rows, self.candidates.labels, self.draws)
+                if fitted.stage:
+                    self._keep(folder, answers, fitted.stage)
+        if answers is None:
+            raise UsageError("train yielded no predictor; it must yield one per checkpoint, and the model at the end.")
+        self._keep(folder, answers, "")
+
+    def _keep(self, folder: Path, answers: Answers, stage: str) -> None:
+        keep_answers(answers_path(folder, self.job.number, stage), answers, {**self.bound, "stage": stage})
 
     def results(self) -> tuple[str, ...]:
         """What the trainee left, the checkpoints' answers, and the model's own, which come last."""
@@ -177,13 +169,7 @@ class Summary:
         inside, confidence = members[: len(candidates)], served.confidence[: len(candidates), 0]
         wrong = False
         if inside.any() and not inside.all():
-            found = attack_metrics(
-                confidence[inside],
-                confidence[~inside],
-                member_groups=candidates.units[inside],
-                nonmember_groups=candidates.units[~inside],
-                rates=(),
-            )
+            found = split_metrics(confidence, inside, candidates.units, rates=())
             wrong = found.estimate.interval(1 - WRONG_ROWS).high < 0.5
         return cls(
             tuple(Query(access, signals.averages) for access, signals in answers.items()),
@@ -257,12 +243,7 @@ class Models:
                 self._finished(number)
             else:
                 tasks.append(self._task(number))
-        if self.store.folder is None:
-            for task in tasks:
-                for stage, answers in answered(self.trainee, task.job, self.candidates, self.draws):
-                    self.store.keep(task.job.number, answers, {**task.bound, "stage": stage}, stage)
-                self._finished(task.job.number)
-        elif tasks:
+        if tasks:
             self._run(tasks, len(wanted))
 
     def _ask_existing(self, number: int) -> None:
@@ -309,7 +290,7 @@ class Models:
     def _task(self, number: int) -> FitTask:
         rows = self.candidates.rows[: len(self.candidates)][self.design.members[number]]
         every = np.sort(np.concatenate([rows, self.candidates.always]))
-        folder = self.store.folder or Path()
+        folder = self.store.folder
         place = folder / MODELS / f"{number:03d}{'-again' if number in self._retried else ''}"
         job = Job(number, every, self._seed(number), place)
         return FitTask(folder, self.trainee, job, self.candidates, self.draws, self._bound(number))

@@ -24,12 +24,7 @@ TrainFunction = Callable[[Ints, int], Any]
 class Function(Claims):
     """A function of row numbers and a seed that returns a predictor, or yields one per checkpoint.
 
-    Attributes:
-        train: The function.
-        classes: The number of classes.
-        claimed: What the user claims about such a training; None for nothing.
-        name: Name in headlines.
-        description: What it trains.
+    ``claimed`` is what the user claims about such a training; None for nothing.
     """
 
     train: TrainFunction
@@ -63,30 +58,26 @@ class Function(Claims):
 def fitted(predictor: Any, classes: int, stage: str = "") -> Fitted:
     """Make a predictor something that can be queried.
 
-    Args:
-        predictor: A function of row numbers to probabilities, or a pair of a torch module and a function of row
-            numbers to batches of its inputs.
-        classes: The number of classes.
-        stage: Name of the checkpoint.
-
     Raises:
-        UsageError: It is neither.
+        UsageError: It is neither a function of row numbers to probabilities, nor a pair of a torch module and a function
+            of row numbers to batches of its inputs.
     """
-    pair = isinstance(predictor, tuple) and len(predictor) == 2
-    if pair or hasattr(predictor, "state_dict"):
-        from resperturb.auditing.modules import FittedModule, is_module
+    if isinstance(predictor, tuple) and len(predictor) == 2 and _is_module(predictor[0]) and callable(predictor[1]):
+        from resperturb.auditing.modules import FittedModule
 
-        if pair and is_module(predictor[0]) and callable(predictor[1]):
-            return FittedModule(predictor[0], predictor[1], classes, stage)
-        alone = is_module(predictor)
-    else:
-        alone = False
+        return FittedModule(predictor[0], predictor[1], classes, stage)
+    alone = _is_module(predictor)
     if callable(predictor) and not alone:
         return FittedFunction(predictor, classes, stage)
     raise UsageError(
         "train must return a function of row numbers to probabilities, or a pair of a torch module and a function of "
         f"row numbers to batches; it returned {type(predictor).__name__}{' alone' if alone else ''}."
     )
+
+
+def _is_module(thing: Any) -> bool:
+    """Whether it is a torch module, which is not asked of torch, for it need not be loaded."""
+    return hasattr(thing, "state_dict") and hasattr(thing, "eval")
 
 
 def check_train(train: Any) -> None:
@@ -135,7 +126,7 @@ def predictor_of(model: Any, features: Any, labels: Ints) -> Callable[[Ints], Ar
         raise UsageError(f"{type(model).__name__} has no predict_proba; an audit needs class probabilities.")
     if not set(getattr(model, "classes_", ())) <= set(range(int(labels.max()) + 1)):
         raise UsageError(f"labels must be the classes that the model was fitted on, which are {model.classes_}.")
-    return functools.partial(_probabilities, model, _features(features, labels), int(labels.max()) + 1)
+    return functools.partial(_probabilities, model, checked_features(features, labels), int(labels.max()) + 1)
 
 
 def _probabilities(model: Any, features: Any, classes: int, rows: Ints) -> Array:
@@ -151,17 +142,12 @@ def rows_of(features: Any, rows: Ints) -> Any:
     return features.iloc[rows] if hasattr(features, "iloc") else np.asarray(features)[rows]
 
 
-def training_of_estimator(estimator: Any, features: Any, labels: Ints) -> EstimatorTraining:
-    """Return a training function of an estimator and its data.
+def checked_features(features: Any, labels: Ints) -> Any:
+    """Return the data of an estimator; a DataFrame keeps its columns, and a sparse matrix is never filled.
 
     Raises:
-        UsageError: There are no features, or not one row of them per label.
+        UsageError: There are none, or not one row of them per label.
     """
-    return EstimatorTraining(estimator, _features(features, labels), labels)
-
-
-def _features(features: Any, labels: Ints) -> Any:
-    """Check the data of an estimator; a DataFrame keeps its columns, and a sparse matrix is never filled."""
     if features is None:
         raise UsageError(
             "an estimator needs its data: rp.audit(estimator, X, y), or rp.audit_model(..., features=X)."

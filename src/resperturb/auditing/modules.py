@@ -98,13 +98,3 @@ class FittedModule:
         # A module that ends in a softmax: another one on top would flatten its answers, and what they give away.
         ended = (every >= 0).all() and ((every.sum(dim=1) - 1).abs() <= SUM_TOLERANCE).all()
         return every.clamp(min=LEAST_PROBABILITY).log() if ended else every
-
-
-def is_module(thing: object) -> bool:
-    """Whether it is a torch module."""
-    return isinstance(thing, nn.Module)
-
-
-def to_array(value: Any) -> Any:
-    """Turn a tensor into an array; leave anything else as it is."""
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value

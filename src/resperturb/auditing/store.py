@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -43,17 +44,8 @@ OTHER_VERSION = "was written by another version of resperturb; run the audit aga
 class Plan:
     """The plan of an audit; all but ``draws`` and ``population`` must stay the same.
 
-    Attributes:
-        train: Digest of the trainee.
-        labels: Digest of the labels of candidates.
-        groups: Digest of their units.
-        kinds: Digest of their kinds.
-        rows: Digest of their row numbers, and of the rows that every model is trained on.
-        design: Its kind and what decided membership.
-        members: Digest of the members, where they were given.
-        seed: Seed of the coins.
-        draws: The numbers of draws that answers are averaged over.
-        population: Digest of the rows in the population.
+    ``train`` is the digest of the trainee, ``seed`` that of the coins. ``rows`` are the candidates and the rows that every
+    model is trained on, ``members`` those that were given. Arrays are kept by their digests.
     """
 
     train: str
@@ -127,33 +119,25 @@ class Scores:
         return AttackScores(scores[inside], scores[~inside])
 
 
+@dataclass(frozen=True)
 class Store:
-    """The answers of one audit: in a folder, or in memory where there is none."""
+    """The answers of one audit in its folder."""
 
-    def __init__(self, folder: Path | None, plan: Plan) -> None:
-        self.folder, self.plan = folder, plan
-        self._memory: dict[tuple[int, str], tuple[Mapping[str, str], Answers]] = {}
+    folder: Path
+    plan: Plan
 
-    def keep(self, number: int, answers: Answers, bound: Mapping[str, str], stage: str = "") -> None:
-        """Keep the answers of a model, or of a checkpoint of it."""
-        if self.folder is None:
-            self._memory[number, stage] = bound, answers
-        else:
-            keep_answers(answers_path(self.folder, number, stage), answers, bound)
+    def keep(self, number: int, answers: Answers, bound: Mapping[str, str]) -> None:
+        """Keep the answers of a model."""
+        keep_answers(answers_path(self.folder, number), answers, bound)
 
     def seed(self, number: int) -> str:
         """Return the seed that the kept answers of a model are bound to; empty where nothing says it."""
-        if self.folder is None:
-            return self._memory[number, ""][0]["seed"] if (number, "") in self._memory else ""
         with suppress(ResperturbError):
             return (read_binding(answers_path(self.folder, number)).digests or {}).get("seed", "")
         return ""
 
     def answers(self, number: int, rows: int, bound: Mapping[str, str], stage: str = "") -> Answers | None:
         """Read the answers of a model back; None if there are none, or if they cannot be believed."""
-        if self.folder is None:
-            kept, answers = self._memory.get((number, stage), ({}, None))
-            return answers if kept == bound else None
         path = answers_path(self.folder, number, stage)
         try:
             return read_answers(path, rows, bound) if path.exists() else None
@@ -163,8 +147,6 @@ class Store:
 
     def stages(self, number: int) -> list[str]:
         """List the checkpoints of a model whose answers are kept, in the order of the numbers in their names."""
-        if self.folder is None:
-            return [stage for one, stage in self._memory if one == number and stage]
         found = (self.folder / MODELS).glob(f"{number:03d}.*.npz")
         names = [path.name.split(".", 1)[1].removesuffix(".npz") for path in found]
         return sorted(names, key=lambda name: [part.zfill(20) for part in re.split(r"(\d+)", name)])
@@ -208,12 +190,15 @@ def read_answers(path: Path, rows: int, bound: Mapping[str, str]) -> Answers:
 def opened_store(folder: Path | None, plan: Plan) -> Iterator[Store]:
     """Take a folder for a plan and hold it; nothing is written before it is known to be free or of the same setup.
 
+    Without a folder one is made, and removed at the end.
+
     Raises:
         UsageError: The folder holds another audit, or something else.
         BusyError: Another process is at work in it.
     """
     if folder is None:
-        yield Store(None, plan)
+        with TemporaryDirectory() as scratch, opened_store(Path(scratch), plan) as store:
+            yield store
         return
     _check_free(folder, plan)
     with held(folder):
@@ -282,11 +267,7 @@ class _ScoresSchema:
 
 
 def keep_scores(folder: Path, scores: Scores) -> str:
-    """Write the matrices of scores, and a file that names them.
-
-    Returns:
-        Digest of that file, which the result is bound to.
-    """
+    """Write the matrices of scores and a file that names them; return its digest, which the result is bound to."""
     arrays: dict[str, Array] = {**{name: getattr(scores, name) for name in _COLUMNS}, **scores.attacks}
     place = folder / SCORES
     place.mkdir(parents=True, exist_ok=True)
@@ -313,9 +294,7 @@ def write_array(path: Path, array: Array) -> None:
 def open_scores(folder: Path, digest: str | None = None) -> Scores:
     """Open the scores that an audit kept; matrices are mapped into memory, not read.
 
-    Args:
-        folder: The folder of the audit.
-        digest: Digest of their schema file, as the result has it; any will do if None.
+    ``digest`` is that of their schema file, as the result has it; any will do if None.
 
     Raises:
         ResperturbError: A file is missing, damaged, or of another audit.
@@ -359,12 +338,7 @@ def save_audit(result: AuditResult, folder: Path) -> AuditResult:
 def read_audit(folder: str | os.PathLike[str], digests: Mapping[str, str] | None = None) -> AuditResult:
     """Read the audit in a folder; plan, result and scores are checked against each other.
 
-    Args:
-        folder: The folder of the audit.
-        digests: Digests that the result must carry, such as those of a run; any will do if None.
-
-    Returns:
-        The audit.
+    The result must carry ``digests``, such as those of a run; any will do if None.
 
     Raises:
         ResperturbError: A file is missing, damaged, was changed, or is of another audit or version.

@@ -45,35 +45,6 @@ _AT_ONCE = 10
 _RESULT = "scores.npy"
 
 
-@dataclass(frozen=True)
-class WorstCaseSettings:
-    """How many trainings, and what the bound is to hold for.
-
-    Attributes:
-        trials: Trainings with the canary, and as many without, that the bound is computed from.
-        pilots: Further ones of each kind that choose the direction of the score.
-        delta: Delta of the bound.
-        confidence: Confidence of the bound.
-        curve: ``"gaussian"`` where every step uses all records; ``"any"`` for sampled batches.
-        jobs: Trainings at a time.
-        engine: Where they run.
-    """
-
-    trials: int = 100
-    pilots: int = 5
-    delta: float = 1e-5
-    confidence: float = 0.95
-    curve: Literal["gaussian", "any"] = "gaussian"
-    jobs: int | None = None
-    engine: Engine = local
-
-    def __post_init__(self) -> None:
-        check_probability("delta", self.delta)
-        check_probability("confidence", self.confidence)
-        if self.trials < 1 or self.pilots < 1:
-            raise UsageError(f"trials and pilots must be at least 1, not {self.trials} and {self.pilots}.")
-
-
 @dataclass(frozen=True, eq=False)
 class WorstCase:
     """What the trainings show, and what is claimed of them."""
@@ -105,7 +76,14 @@ def worst_case_audit(
     labels: Tensor,
     canary: tuple[Tensor, int],
     claimed: float,
-    settings: WorstCaseSettings = WorstCaseSettings(),  # noqa: B008 - it is frozen
+    *,
+    trials: int = 100,
+    pilots: int = 5,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    curve: Literal["gaussian", "any"] = "gaussian",
+    jobs: int | None = None,
+    engine: Engine = local,
     on_done: Callable[[int, int], None] = lambda done, count: None,
 ) -> WorstCase:
     """Train many times with and without the canary, and bound epsilon by what the final models say about it.
@@ -114,19 +92,22 @@ def worst_case_audit(
         train: The private training under audit; with more than one job it must be picklable.
         initial: The weights to start from, see :func:`crafted_weights`.
         images: The other records, as ``train`` takes them.
-        labels: Their labels.
         canary: The image and the label that half of the trainings get, see :func:`crafted_canary`.
-        claimed: The epsilon that is claimed for adding or removing one record, at the settings' delta.
-        settings: How many trainings, and what the bound is to hold for.
+        claimed: The epsilon that is claimed for adding or removing one record, at ``delta``.
+        trials: Trainings with the canary, and as many without, that the bound is computed from.
+        pilots: Further ones of each kind that choose the direction of the score.
+        curve: ``"gaussian"`` where every step uses all records; ``"any"`` for sampled batches.
+        jobs: Trainings at a time.
         on_done: Called with the number of trainings that are done, and of all.
 
-    Returns:
-        The bound, the claim and the scores.
-
     Raises:
-        ResperturbError: If a training failed.
+        ResperturbError: A training failed.
     """
-    each = settings.trials + settings.pilots
+    check_probability("delta", delta)
+    check_probability("confidence", confidence)
+    if trials < 1 or pilots < 1:
+        raise UsageError(f"trials and pilots must be at least 1, not {trials} and {pilots}.")
+    each = trials + pilots
     count, done = 2 * each, 0
 
     def tell(task: Task, error: ResperturbError | None) -> None:
@@ -142,13 +123,13 @@ def worst_case_audit(
             _Trainings(Path(scratch) / f"{numbers[0]}", train, dict(initial), images, labels, canary, numbers)
             for numbers in (range(start, min(start + _AT_ONCE, count)) for start in range(0, count, _AT_ONCE))
         ]
-        settings.engine(tasks, settings.jobs, tell)
+        engine(tasks, jobs, tell)
         scores = np.concatenate([np.load(task.folder / _RESULT, allow_pickle=False) for task in tasks])
     with_it, without = scores[::2], scores[1::2]
-    sign = 1.0 if with_it[: settings.pilots].mean() >= without[: settings.pilots].mean() else -1.0
-    members, nonmembers = sign * with_it[settings.pilots :], sign * without[settings.pilots :]
-    bounded = gdp if settings.curve == "gaussian" else clopper_pearson
-    bound = bounded(members, nonmembers, delta=settings.delta, confidence=settings.confidence)
+    sign = 1.0 if with_it[:pilots].mean() >= without[:pilots].mean() else -1.0
+    members, nonmembers = sign * with_it[pilots:], sign * without[pilots:]
+    bounded = gdp if curve == "gaussian" else clopper_pearson
+    bound = bounded(members, nonmembers, delta=delta, confidence=confidence)
     return WorstCase(bound, claimed, members, nonmembers)
 
 

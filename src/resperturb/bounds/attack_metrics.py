@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from resperturb.bounds.arrays import Ints
+from resperturb.bounds.arrays import Bools, Ints
 from resperturb.bounds.intervals import Estimate, Interval
 from resperturb.bounds.metrics import FALSE_POSITIVE_RATES, auc, balanced_accuracy, can_be_seen, roc_curve
 from resperturb.bounds.scores import Scores, check_probability, check_scores
@@ -149,6 +149,26 @@ def attack_metrics(
         estimate=area,
         groups=own_units + other_units if counted else None,
         confidence=confidence,
+    )
+
+
+def split_metrics(
+    scores: Scores,
+    members: Bools,
+    units: Ints | None = None,
+    *,
+    confidence: float = 0.95,
+    rates: Sequence[float] = FALSE_POSITIVE_RATES,
+) -> AttackMetrics:
+    """Measure an attack by the scores of all candidates, of which ``members`` are members, and by their units."""
+    own, other = (None, None) if units is None else (units[members], units[~members])
+    return attack_metrics(
+        scores[members],
+        scores[~members],
+        confidence=confidence,
+        member_groups=own,
+        nonmember_groups=other,
+        rates=rates,
     )
 
 

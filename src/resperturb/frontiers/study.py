@@ -170,6 +170,8 @@ class Study:
         """
         if out is not None and out.is_file():
             raise UsageError(f"{out} is a file; a frontier is kept in a folder.")
+        if out is None:
+            engine, jobs = local_engine, 1
         lines = Lines("frontier", (lambda line: None) if quiet else None, unit="settings")
         plan = self.plan(out, hours, jobs)
         curves: list[Curve] = []
