@@ -23,7 +23,7 @@ class Scoring:
         statistics = ShadowStatistics.empty(seen, records)
         members = rng.random(records) < 0.5
         for _ in range(shadows):
-            statistics.add({"served": random_answers(rng, records, query)}, members)
+            statistics.change({"served": random_answers(rng, records, query)}, members)
             members = ~members  # as in an audit, half of the shadow models are trained on a record
         self._evidence = Evidence({"served": random_answers(rng, records, query)}, statistics, records * 9 // 10)
         every = attacks_on(seen, shadows)

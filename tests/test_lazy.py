@@ -9,7 +9,7 @@ MOVED = {
         "resperturb.bounds",
         "AttackMetrics Confusion Given Guesses Interval LowerBound Ranks RocCurve ScoreAudit TruePositiveRate "
         "attack_metrics auc audit_scores balanced_accuracy binomial_interval check_scores clopper_pearson gdp "
-        "one_run one_run_fdp precision_recall read_scores roc_curve roc_points",
+        "one_run one_run_fdp read_scores roc_curve roc_points",
     ),
     "resperturb.audits": ("resperturb.bounds", "CANARIES GROUP RECORD AttackResult AttackScores AuditResult"),
     "resperturb.engine": ("resperturb.training", "train_many"),

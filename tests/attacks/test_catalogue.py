@@ -1,5 +1,7 @@
 """The list of attacks: every method is there, headlines and bounds are fixed beforehand, shadows stream."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def game() -> tuple[Evidence, np.ndarray]:
     statistics = ShadowStatistics.empty(views(QUERIES), total)
     for _ in range(16):
         chosen = members()
-        statistics.add(answers(rng, chosen, difficulty), chosen)
+        statistics.change(answers(rng, chosen, difficulty), chosen)
     target = members()
     return Evidence(answers(rng, target, difficulty), statistics, ROWS), target[:ROWS]
 
@@ -109,11 +111,11 @@ def test_a_shadow_that_is_removed_leaves_what_the_others_gave(game: tuple[Eviden
     rng = np.random.default_rng(1)
     total = ROWS + POPULATION
     before = evidence.known_shadows()
-    after = before.copy()
+    after = deepcopy(before)
     members, about = rng.random(total) < 0.5, rng.random(total) < 0.9
     one = answers(rng, members, np.zeros(total))
-    after.add(one, members, about)
-    after.remove(one, members, about)
+    after.change(one, members, about)
+    after.change(one, members, about, add=False)
     for attack in streamed():
         with_it, without_it = (
             attack.published.score(Evidence(evidence.answers, shadows, ROWS), attack.view)
@@ -135,7 +137,7 @@ def test_statistics_do_not_grow_with_the_number_of_shadows() -> None:
 
     def add_one() -> None:
         members = rng.random(50) < 0.5
-        statistics.add(answers(rng, members, np.zeros(50)), members)
+        statistics.change(answers(rng, members, np.zeros(50)), members)
 
     add_one()
     before = size()

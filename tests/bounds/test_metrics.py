@@ -9,7 +9,6 @@ from resperturb.bounds import (
     auc,
     balanced_accuracy,
     binomial_interval,
-    precision_recall,
     roc_curve,
 )
 from resperturb.errors import UsageError
@@ -72,13 +71,6 @@ def test_balanced_accuracy_is_best_over_all_thresholds(members, nonmembers):
     values = [*members, *nonmembers]
     best = max(balanced_accuracy(members, nonmembers, threshold=t) for t in values)
     assert balanced_accuracy(members, nonmembers) == pytest.approx(max(best, 0.5))
-
-
-def test_precision_and_recall_count_what_is_accepted():
-    [at_two, at_nine] = precision_recall([1, 2, 3], [2, 2, 0], thresholds=[2, 9])
-    assert at_two == (0.5, pytest.approx(2 / 3))
-    assert np.isnan(at_nine[0])
-    assert at_nine[1] == 0
 
 
 def test_the_binomial_interval_covers_at_least_as_often_as_it_says():

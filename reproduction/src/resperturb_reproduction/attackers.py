@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from resperturb.attacks import Query
-from resperturb.bounds import AttackMetrics, AttackScores, attack_metrics, precision_recall
+from resperturb.bounds import AttackMetrics, AttackScores, attack_metrics
 from resperturb.errors import ResperturbError
 from resperturb.training import AskedRun, Run, TrainConfig, load_inputs
 from resperturb_reproduction.attack_network import fit_attack, highest, membership
@@ -36,11 +36,13 @@ class LearnedAttack:
 
     def thresholds(self) -> list[dict[str, float | None]]:
         """Return precision (None where nothing is accepted) and recall at every threshold."""
-        found = precision_recall(self.scores.members, self.scores.nonmembers, THRESHOLDS)
-        return [
-            {"threshold": threshold, "precision": None if np.isnan(precision) else precision, "recall": recall}
-            for threshold, (precision, recall) in zip(THRESHOLDS, found, strict=True)
-        ]
+        found: list[dict[str, float | None]] = []
+        for threshold in THRESHOLDS:
+            hits, alarms = (int(np.sum(one >= threshold)) for one in (self.scores.members, self.scores.nonmembers))
+            precision = hits / (hits + alarms) if hits + alarms else None
+            recall = hits / self.scores.members.size
+            found.append({"threshold": threshold, "precision": precision, "recall": recall})
+        return found
 
 
 def shadow_attack(target: Run, shadow: Run, seed: int = 0) -> LearnedAttack:

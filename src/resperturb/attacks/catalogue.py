@@ -10,7 +10,7 @@ from resperturb.attacks.signals import Combination, Query, View
 # with many.
 BOUNDING = ("bavaria", "rmia-online")
 BOUNDING_WITHOUT_SHADOWS = ("loss", "modified-entropy")
-# Each bounding attack has two views, "served" with the most draws and "weights". The error is split over all four$
+# Each bounding attack has two views, "served" with the most draws and "weights". The error is split over all four
 # even where a model has no second view, so that bounds of different models compare.
 BOUNDING_VIEWS = 2
 FIXED = ("loss", "lira-online-global", "label-only")
@@ -68,16 +68,9 @@ def error_shares(shadows: int, more: Sequence[str] = ()) -> int:
 def attacks_on(
     seen: Sequence[View], shadows: int, more: Sequence[str] = (), population: bool = True
 ) -> list[PlannedAttack]:
-    """List all attacks on these views.
+    """List all attacks on these views, with so many shadow models and with or without a population.
 
-    Args:
-        seen: The views of the answers.
-        shadows: The number of shadow models; with none, only attacks that need none are listed.
-        more: Names of attacks that bound epsilon besides the default ones.
-        population: Whether there are rows that no model was trained on; attacks that need them are left out if not.
-
-    Returns:
-        The attacks, each on one view.
+    ``more`` names attacks that bound epsilon besides the default ones.
 
     >>> [attack.name for attack in attacks_on(views([Query("served")]), shadows=0) if attack.bounding]
     ['loss', 'modified-entropy']

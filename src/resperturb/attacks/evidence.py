@@ -40,10 +40,6 @@ class ClassCounts:
         np.add.at(self.inside, (labels[members], bins[members]), sign)
         np.add.at(self.outside, (labels[outside], bins[outside]), sign)
 
-    def copy(self) -> "ClassCounts":
-        """Copy the counts."""
-        return ClassCounts(self.inside.copy(), self.outside.copy())
-
 
 @dataclass(frozen=True, eq=False)
 class ShadowStatistics:
@@ -73,24 +69,11 @@ class ShadowStatistics:
             {view: ClassCounts.empty() for view in averaged},
         )
 
-    def add(self, answers: Answers, members: Bools, about: Bools | None = None) -> None:
-        """Add the answers of one shadow model.
-
-        Args:
-            answers: Its answers about every row.
-            members: The rows that it was trained on.
-            about: The rows that it may be evidence about; all if None.
-        """
-        self._change(answers, members, about, add=True)
-
-    def remove(self, answers: Answers, members: Bools, about: Bools | None = None) -> None:
-        """Remove the answers of one shadow model that was added before; see :meth:`add`.
+    def change(self, answers: Answers, members: Bools, about: Bools | None = None, *, add: bool = True) -> None:
+        """Add the answers of one shadow model, or remove them again; they may be evidence ``about`` some rows alone.
 
         At most one model may be removed per row and side before the extremes are read.
         """
-        self._change(answers, members, about, add=False)
-
-    def _change(self, answers: Answers, members: Bools, about: Bools | None, add: bool) -> None:
         change = "add" if add else "remove"
         inside = members if about is None else members & about
         outside = ~members if about is None else ~members & about
@@ -109,16 +92,6 @@ class ShadowStatistics:
                 entropy = signals.average("modified_entropy", view.draws)
                 self.entropies[view].add(entropy, signals.labels, inside, outside, 1 if add else -1)
 
-    def copy(self) -> "ShadowStatistics":
-        """Copy all statistics."""
-        return ShadowStatistics(
-            {view: moments.copy() for view, moments in self.inside.items()},
-            {view: moments.copy() for view, moments in self.outside.items()},
-            {view: (low.copy(), high.copy()) for view, (low, high) in self.extremes.items()},
-            {view: (inside.copy(), outside.copy()) for view, (inside, outside) in self.probabilities.items()},
-            {view: counts.copy() for view, counts in self.entropies.items()},
-        )
-
 
 class Each(Protocol):
     """Reads what single shadow models answer."""
@@ -126,9 +99,7 @@ class Each(Protocol):
     def __call__(self, view: View, signal: str = "") -> tuple[Singles, Bools]:
         """Return values of every shadow model and the rows that it was trained on.
 
-        Args:
-            view: The answers, and how draws are combined.
-            signal: The name of an averaged signal, such as ``top``; the statistic of the view if empty.
+        They are those of an averaged signal, such as ``top``, or of the view's statistic where ``signal`` is empty.
 
         Returns:
             Values ``[S, R, d]`` and membership ``[S, R]``; candidates are the first rows.

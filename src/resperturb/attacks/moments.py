@@ -65,10 +65,6 @@ class Moments:
         scatter[alone] = 0.0
         self.scatter[rows] = scatter
 
-    def copy(self) -> "Moments":
-        """Copy the moments."""
-        return Moments(self.count.copy(), self.mean.copy(), self.scatter.copy())
-
     def first(self, rows: int) -> "Moments":
         """Return the moments of the first ``rows`` rows."""
         return Moments(self.count[:rows], self.mean[:rows], self.scatter[:rows])
@@ -124,10 +120,6 @@ class Extremes:
         gone = values[rows]
         self.low[0, rows] = np.where(gone <= self.low[0, rows], self.low[1, rows], self.low[0, rows])
         self.high[0, rows] = np.where(gone >= self.high[0, rows], self.high[1, rows], self.high[0, rows])
-
-    def copy(self) -> "Extremes":
-        """Copy the extremes."""
-        return Extremes(self.low.copy(), self.high.copy())
 
     def first(self, rows: int) -> "Extremes":
         """Return the extremes of the first ``rows`` rows."""

@@ -34,12 +34,6 @@ def _on_evidence(evidence: Evidence, view: View) -> Scores:
 def quantile_scores(features: Floats, values: Floats, population: Floats, population_values: Floats) -> Scores:
     """Return ``(value - q50)/(q90 - q50)``, with the quantiles of records like this one in the population.
 
-    Args:
-        features: What is known of the candidates, ``[rows, features]``.
-        values: The target's signal of each.
-        population: The same features of records that are no members.
-        population_values: The target's signal of those.
-
     >>> rng = np.random.default_rng(0)
     >>> known, noise = rng.normal(size=(400, 1)), rng.normal(size=400)
     >>> scores = quantile_scores(known[:2], known[:2, 0] + [0.0, 9.0], known, known[:, 0] + noise)

@@ -47,16 +47,7 @@ class Query:
 
 
 def queries_for(noisy: bool, draws: Sequence[int], networks: int = 1, augmented: int = 0) -> tuple[Query, ...]:
-    """List the queries of a model.
-
-    Args:
-        noisy: Whether the answers differ from what someone with the weights can get.
-        draws: The numbers of draws to average over, if it is noisy.
-        networks: The number of networks in the model.
-        augmented: The number of augmentations of each record; 0 for none.
-
-    Returns:
-        The queries; ``served`` is the first.
+    """List the queries of a model, ``served`` first; where it is ``noisy``, those with the weights answer otherwise.
 
     >>> [query.access for query in queries_for(True, (1, 16), networks=5)]
     ['served', 'weights', 'networks']
@@ -204,10 +195,7 @@ def logit_of_log(values: Floats) -> Floats:
 def signals_of(draws: Iterable[ArrayLike], labels: Ints, averages: Sequence[int] = (1,)) -> Signals:
     """Compute the signals of a model from its logits ``[rows, classes]`` of every draw; log-probabilities do as well.
 
-    Args:
-        draws: One array per draw.
-        labels: The label of every row.
-        averages: The numbers of draws that logits are averaged over.
+    There is one array per draw; logits are averaged over the numbers of draws in ``averages``.
 
     Raises:
         ResperturbError: The outputs are not finite.

@@ -47,7 +47,7 @@ _ROOMS = {
 _MOVED = (
     "AttackMetrics Confusion Given Guesses Interval LowerBound Ranks RocCurve ScoreAudit TruePositiveRate "
     "attack_metrics auc audit_scores balanced_accuracy binomial_interval check_scores clopper_pearson gdp one_run "
-    "one_run_fdp precision_recall read_scores roc_curve roc_points"
+    "one_run_fdp read_scores roc_curve roc_points"
 )
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__, _ROOMS, {"resperturb.bounds": _MOVED.split()})

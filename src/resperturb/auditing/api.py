@@ -166,8 +166,8 @@ def audit(
             unless ``models`` is given.
         models: K, for the leave-one-out design: each of K models is a target once, attacked by the others.
         draws: The numbers of draws that answers of noisy models are combined over.
-        out: The folder that keeps everything; rerun the same call to resume. None keeps nothing, and trains one model after
-            the other in this process.
+        out: The folder that keeps everything; rerun the same call to resume. None keeps nothing, and trains
+            one model after the other in this process.
         seed: Seed of coins and trainings; the two models on opposite coins share a training seed.
         jobs: Trainings at a time; 1 runs them in this process, None as many as the engine has room for.
         engine: Where to train: processes of this machine, or ``resperturb.engine.RayEngine()``.

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -80,9 +81,9 @@ def assess(
     """Attack every target by the models that are evidence about it; return the scores of fixed attacks too.
 
     One target is attacked in every way; several, whose answers are read one file at a time, by the attacks that are
-    fixed beforehand. Then everything is a mean over targets, with intervals that count targets. ``more`` names attacks
-    that are fixed beforehand besides the default ones. Matrices of scores, which may be large, are files in ``place``,
-    or in memory where that is None.
+    fixed beforehand. Then everything is a mean over targets, with intervals that count targets. ``more`` names
+    attacks that are fixed beforehand besides the default ones. Matrices of scores, which may be large, are files in
+    ``place``, or in memory where that is None.
 
     Raises:
         UsageError: No kind of candidate has members and non-members.
@@ -218,14 +219,13 @@ def evidence_of(
     def change(statistics: ShadowStatistics, number: int, add: bool, about: Bools | None = None) -> None:
         """Add or remove what a model says, or what it says about some of the candidates alone."""
         where = None if about is None else np.pad(about, (0, candidates.population))
-        changed = statistics.add if add else statistics.remove
-        changed(models.answers(number, stage), models.members(number), where)
+        statistics.change(models.answers(number, stage), models.members(number), where, add=add)
 
     for number in numbers:
         change(totals, number, add=True)
     for target in targets:
         others = dict(design.evidence(target))
-        statistics = totals.copy() if len(targets) > 1 else totals
+        statistics = deepcopy(totals) if len(targets) > 1 else totals
         for number in numbers:
             if number not in others:
                 change(statistics, number, add=False)

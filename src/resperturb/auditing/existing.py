@@ -1,4 +1,4 @@
-"""What exists already, as a trainee: a model, with shadow models of a recipe, or predictions; and whether sets differ."""
+"""What exists already as a trainee: a model, or predictions; and whether members and non-members look alike."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -126,8 +126,8 @@ def check_whole_units(units: Ints, members: Bools) -> None:
 def shift_by_features(features: Any, members: Bools, units: Ints) -> AttackMetrics:
     """Distinguish members from non-members by their features alone, with a cross-validated linear classifier.
 
-    Features are an array ``[rows, ...]``, a sparse matrix, or a DataFrame, of which numeric columns are used. The first
-    200 columns count; missing values are replaced by the column's mean. No unit is in two folds.
+    Features are an array ``[rows, ...]``, a sparse matrix, or a DataFrame, of which numeric columns are used. The
+    first 200 columns count; missing values are replaced by the column's mean. No unit is in two folds.
 
     Raises:
         UsageError: The features are not one row of numbers per row.

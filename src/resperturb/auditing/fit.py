@@ -58,7 +58,7 @@ class FitTask(Task):
                 if fitted.stage:
                     self._keep(folder, answers, fitted.stage)
         if answers is None:
-            raise UsageError("train yielded no predictor; it must yield one per checkpoint, and the model at the end.")
+            raise UsageError("train yielded no predictor; it must yield one per checkpoint, the model at last.")
         self._keep(folder, answers, "")
 
     def _keep(self, folder: Path, answers: Answers, stage: str) -> None:

@@ -59,8 +59,8 @@ def fitted(predictor: Any, classes: int, stage: str = "") -> Fitted:
     """Make a predictor something that can be queried.
 
     Raises:
-        UsageError: It is neither a function of row numbers to probabilities, nor a pair of a torch module and a function
-            of row numbers to batches of its inputs.
+        UsageError: It is neither a function of row numbers to probabilities, nor a pair of a torch module and a
+            function of row numbers to batches of its inputs.
     """
     if isinstance(predictor, tuple) and len(predictor) == 2 and _is_module(predictor[0]) and callable(predictor[1]):
         from resperturb.auditing.modules import FittedModule

@@ -44,8 +44,8 @@ OTHER_VERSION = "was written by another version of resperturb; run the audit aga
 class Plan:
     """The plan of an audit; all but ``draws`` and ``population`` must stay the same.
 
-    ``train`` is the digest of the trainee, ``seed`` that of the coins. ``rows`` are the candidates and the rows that every
-    model is trained on, ``members`` those that were given. Arrays are kept by their digests.
+    ``train`` is the digest of the trainee, ``seed`` that of the coins. ``rows`` are the candidates and the rows that
+    every model is trained on, ``members`` those that were given. Arrays are kept by their digests.
     """
 
     train: str

@@ -4,25 +4,11 @@ Higher scores mean *member* everywhere. Every lower bound states its delta, its 
 """
 
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate, attack_metrics
-from resperturb.bounds.audit_result import (
-    CANARIES,
-    GROUP,
-    RECORD,
-    AttackResult,
-    AttackScores,
-    AuditResult,
-)
+from resperturb.bounds.audit_result import CANARIES, GROUP, RECORD, AttackResult, AttackScores, AuditResult
 from resperturb.bounds.comparison import Comparison
 from resperturb.bounds.fdp import one_run_fdp
 from resperturb.bounds.intervals import Interval, binomial_interval
-from resperturb.bounds.metrics import (
-    RocCurve,
-    auc,
-    balanced_accuracy,
-    precision_recall,
-    roc_curve,
-    roc_points,
-)
+from resperturb.bounds.metrics import RocCurve, auc, balanced_accuracy, roc_curve, roc_points
 from resperturb.bounds.one_run import one_run
 from resperturb.bounds.rates import Given, Ranks, clopper_pearson, gdp
 from resperturb.bounds.registry import register_bound
@@ -59,7 +45,6 @@ __all__ = [
     "gdp",
     "one_run",
     "one_run_fdp",
-    "precision_recall",
     "read_scores",
     "register_bound",
     "roc_curve",

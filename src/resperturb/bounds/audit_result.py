@@ -97,11 +97,6 @@ class Model:
     train_accuracy: float
     test_accuracy: float
 
-    @property
-    def gap(self) -> float:
-        """How much better it is on what it was trained on."""
-        return self.train_accuracy - self.test_accuracy
-
 
 @dataclass(frozen=True)
 class Shadows:
@@ -267,14 +262,7 @@ class AuditResult:
         return {**{name: plain(getattr(self, name)) for name in names}, **derived}
 
     def report(self, path: str | Path) -> Path:
-        """Write a self-contained page about this audit.
-
-        Args:
-            path: The HTML file to write.
-
-        Returns:
-            The path.
-        """
+        """Write a self-contained page about this audit to an HTML file, and return its path."""
         from resperturb.report import write_audit_report
 
         return write_audit_report(self, Path(path))

@@ -54,11 +54,8 @@ class Exposed:
 def exposed(values: Floats, members: Bools, rate: float = 0.05) -> Exposed:
     """Name the units that are exposed: signed-rank tests over pairs of models (Benjamini and Hochberg, 1995).
 
-    Args:
-        values: What each of K models answers about each of n units, [K, n]: higher where it knows the unit, such as
-            its confidence. Of a unit of several rows, their mean.
-        members: Membership [K, n]; models 2j and 2j + 1 are opposite.
-        rate: The false discovery rate.
+    ``values`` are what each of K models answers about each of n units, [K, n]: higher where it knows the unit, such
+    as its confidence; of a unit of several rows, their mean. ``rate`` is the false discovery rate.
 
     Raises:
         UsageError: The models do not come in pairs of opposite membership, or a value is not finite.

@@ -1,10 +1,9 @@
-"""How well an attack distinguishes members from non-members: AUC, ROC, balanced accuracy, precision and recall.
+"""How well an attack distinguishes members from non-members: AUC, ROC, balanced accuracy.
 
 Everywhere: a higher score means *member*, and a threshold ``t`` accepts the scores ``>= t``. Tied scores are accepted
 or rejected together, never ordered by accident.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,33 +119,6 @@ def balanced_accuracy(members: ArrayLike, nonmembers: ArrayLike, threshold: floa
         return float(np.mean(ins >= threshold) + np.mean(outs < threshold)) / 2
     curve = roc_curve(ins, outs)
     return float(1 + np.max(curve.tpr - curve.fpr)) / 2
-
-
-def precision_recall(
-    members: ArrayLike, nonmembers: ArrayLike, thresholds: Sequence[float]
-) -> list[tuple[float, float]]:
-    """Return precision and recall at each threshold.
-
-    Precision depends on the shares of members and non-members in the data; where nothing is accepted it is not
-    defined, and NaN.
-
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-        thresholds: Scores from each of these on are accepted.
-
-    Returns:
-        Precision and recall at each.
-
-    >>> precision_recall([2, 3], [1, 2], thresholds=[2, 9])
-    [(0.6666666666666666, 1.0), (nan, 0.0)]
-    """
-    ins, outs = check_scores(members, nonmembers)
-    found = []
-    for threshold in thresholds:
-        hits, alarms = int(np.sum(ins >= threshold)), int(np.sum(outs >= threshold))
-        found.append((hits / (hits + alarms) if hits + alarms else float("nan"), hits / ins.size))
-    return found
 
 
 def can_be_seen(fpr: float, nonmembers: int) -> bool:

@@ -45,10 +45,6 @@ class CanaryScores:
     :class:`~resperturb.bounds.LowerBound` that states its assumptions; ``delta`` is that of the (epsilon, delta) that
     is refuted, and the bound exceeds the truth with probability at most 1 - ``confidence``.
 
-    Args:
-        members: One score per canary that was in, higher where the attack says *member*.
-        nonmembers: One score per canary that was out.
-
     Raises:
         UsageError: Either is empty, holds NaN, or is not one row of real numbers.
 

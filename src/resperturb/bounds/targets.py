@@ -129,13 +129,8 @@ def median_bound(bounds: Sequence[LowerBound], confidence: float, targets: int |
     targets must not be pooled: with two models on independent coins at epsilon 0, guess the coins of each by those of
     the other; both are right equally often, and the pooled count has twice the binomial variance.
 
-    Args:
-        bounds: The bound of each target, the best of its attacks, at :func:`target_confidence` or above.
-        confidence: Confidence of the result.
-        targets: K, if more than the bounds given: a target that was retrained or left out counts as bound 0.
-
-    Returns:
-        The bound, with its assumptions.
+    Each bound is the best of its target's attacks, at :func:`target_confidence` or above. Of K ``targets`` those that
+    were left out count as bound 0.
 
     Raises:
         UsageError: There is no bound, or one has less confidence than the rule needs.
@@ -190,12 +185,6 @@ class Difference:
 
 def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float, margin: float = 0.02) -> Difference:
     """Compare two settings whose K models share coins and seeds: ``first`` minus ``second``, target by target.
-
-    Args:
-        first: One value per target, such as its AUC.
-        second: The values of the other setting on the same coins.
-        confidence: Confidence of the interval.
-        margin: The largest difference that does not matter.
 
     Raises:
         UsageError: The two do not have one finite value for each of the same targets.

@@ -29,7 +29,8 @@ class Compared:
     """The leak of a setting (``endpoint``) minus that of the best comparator of at least its accuracy.
 
     ``against`` is the formal defence that it is compared with, empty for ordinary regularisation. ``comparators`` are
-    those that were chosen: one, or one for each half of the targets. The interval is simultaneous over ``comparisons``.
+    those that were chosen: one, or one for each half of the targets. The interval is simultaneous over
+    ``comparisons``.
     """
 
     setting: str

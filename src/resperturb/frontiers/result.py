@@ -109,8 +109,8 @@ class FrontierResult:
     """What a frontier found; printed, it is the finding, a line per setting and the comparisons.
 
     ``models`` is K, the models of each setting, each the target once; ``records`` and ``canaries`` count candidates.
-    ``settings`` begin with *no defence*. ``confidence`` is that of intervals, and the joint one of all comparisons of an
-    endpoint; differences within ``margin`` do not matter. ``left_out`` says which settings were not run, and why.
+    ``settings`` begin with *no defence*. ``confidence`` is that of intervals, and the joint one of all comparisons of
+    an endpoint; differences within ``margin`` do not matter. ``left_out`` says which settings were not run, and why.
     """
 
     subject: str

@@ -66,7 +66,7 @@ class StudiedSetting:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """The seconds of each setting that a study will train, one model after the other, and what is left out and why."""
+    """The seconds of each setting that a study will train, one model after the other, and what is left out."""
 
     seconds: Mapping[str, float]
     left_out: tuple[str, ...] = ()

@@ -72,18 +72,10 @@ class Descent:
         on_release: OnRelease | None = None,
         contributions: Contributions | None = None,
     ) -> Floats:
-        """Train a head.
+        """Train a head and return its last weights, one column per class.
 
-        Args:
-            rows: The private rows.
-            mu: Gaussian-DP parameter of all releases together; infinite for no noise.
-            noise: The source of normals.
-            on_release: Called with the release of every step.
-            contributions: Maps weights to the sum that is released, which a unit must change by at most 1; None for
-                :func:`clipped_sums`.
-
-        Returns:
-            The last weights, one column per class.
+        All releases together are ``mu``-GDP; an infinite mu is no noise. ``contributions`` maps weights to the sum
+        that is released, which a unit must change by at most 1; :func:`clipped_sums` if None.
         """
         contributions = contributions or clipped_sums(rows, self.clip)
         sigma, rate = self.sigma(mu), self.learning_rate(rows.units, mu)
@@ -109,16 +101,10 @@ class Descent:
 def clipped_sums(rows: HeadRows, clip: float) -> Contributions:
     """Return the map from weights to the sum of the units' clipped gradients.
 
-    All terms lie on a grid on which float64 adds up exactly. Cutting to it changes a unit's sum by at most its
-    number of records times the norm of a cell, and the norm itself is known up to rounding: the scale is lowered by
-    both, which depend on the unit alone, so that the norm is at most 1 and not nearly.
-
-    Args:
-        rows: The private rows.
-        clip: The norm from which on a unit's sum is scaled to norm 1; below, it is divided by ``clip``.
-
-    Returns:
-        The map.
+    All terms lie on a grid on which float64 adds up exactly. Cutting to it changes a unit's sum by at most its number
+    of records times the norm of a cell, and the norm itself is known up to rounding: the scale is lowered by both,
+    which depend on the unit alone, so that the norm is at most 1 and not nearly. A unit's sum is scaled to norm 1
+    from the norm ``clip`` on; below, it is divided by ``clip``.
     """
     # Terms of a sum are at most 1.5/clip, and the number of rows is public.
     bits = MANTISSA_BITS - GRID_BITS - math.ceil(math.log2(1.5 * len(rows.x) / min(clip, 1.0)))

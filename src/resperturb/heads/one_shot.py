@@ -49,17 +49,7 @@ class OneShot:
         return width * (width + classes)
 
     def fit(self, rows: HeadRows, mu: float, noise: Noise, on_release: OnRelease | None = None) -> Floats:
-        """Train a head.
-
-        Args:
-            rows: The private rows.
-            mu: Gaussian-DP parameter of both releases together; infinite for no noise.
-            noise: The source of normals; the two releases take different ones.
-            on_release: Called with both releases.
-
-        Returns:
-            The weights, one column per class.
-        """
+        """Train a head whose two releases together are ``mu``-GDP, and return its weights, one column per class."""
         sigma = self.sigma(mu, rows.classes)
         for_features, for_labels = sums(rows)
         d = len(for_features)

@@ -15,13 +15,7 @@ ROUND_BITS = 20
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A noisy sum as it is published.
-
-    Attributes:
-        step: The step of the mechanism, counted from 0.
-        name: The sum: ``"gradient"``; ``"features"`` and ``"labels"`` of one shot.
-        value: The rounded noisy sum.
-    """
+    """A noisy sum as it is published at a step: ``gradient``; ``features`` and ``labels`` of one shot."""
 
     step: int
     name: str
@@ -36,13 +30,8 @@ def noise_of(secret: int | None = None) -> Noise:
     """Make a source of standard normals in float64.
 
     They are numpy's ziggurat over SFC64. Its tail ends beyond 12 standard deviations, with less than 2^-100 of the
-    probability left; ``privacy.dp_head`` counts that in delta.
-
-    Args:
-        secret: The seed; None for 128 bits of the operating system, which are not kept.
-
-    Returns:
-        A function from a shape to fresh normals.
+    probability left; ``privacy.dp_head`` counts that in delta. Without a ``secret`` the seed is 128 bits of the
+    operating system, which are not kept.
     """
     seed = int.from_bytes(os.urandom(16)) if secret is None else secret
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed)))

@@ -70,11 +70,7 @@ class HeadRows:
         return {int(unit): np.flatnonzero(self.unit == unit) for unit in np.flatnonzero(self.sizes > FEW)}
 
     def squares(self, errors: Floats) -> Floats:
-        """Return the squared norm of the sum of ``x e^T`` over the records of each unit.
-
-        Args:
-            errors: One row e per record.
-        """
+        """Return the squared norm of the sum of ``x e^T`` over the records of each unit, with a row e per record."""
         found = np.bincount(self.unit, (errors * (self.gram @ errors)).sum(axis=1), minlength=self.units)
         for unit, own in self.large.items():
             found[unit] = np.square(self.x[own].T @ errors[own]).sum()
@@ -84,17 +80,7 @@ class HeadRows:
 def rows_of(
     features: Array, labels: Ints, classes: int, unit: Ints | None = None, units: int | None = None
 ) -> HeadRows:
-    """Prepare features, each row by itself.
-
-    Args:
-        features: One row of finite numbers per record.
-        labels: The class of each record, as an index.
-        classes: The number of classes.
-        unit: The unit of each record; None if every record is protected on its own.
-        units: The number of units; None for the number of distinct ones.
-
-    Returns:
-        The rows.
+    """Prepare features, each row by itself; without ``unit`` every record is protected on its own.
 
     >>> rows = rows_of(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([0, 1]), classes=2)
     >>> np.round(rows.x, 3)

@@ -50,17 +50,8 @@ def head_guarantee(
 ) -> Guarantee:
     """State what a head proves whose releases are ``mu``-GDP.
 
-    Args:
-        mu: Gaussian-DP parameter of all releases together.
-        delta: Delta of the guarantee.
-        head: The head's name in a sentence, such as ``"noisy gradient descent"``.
-        records: The public number of units: records, or groups of them.
-        unit: What is protected as a whole: ``"record"``, or the name of a group such as ``"patient"``.
-        secrecy: Whether the noise can be drawn again.
-        extra: Further assumptions.
-
-    Returns:
-        The guarantee.
+    ``head`` is its name in a sentence. ``records`` is the public number of units: records, or groups that are called
+    ``unit``. ``secrecy`` says whether the noise can be drawn again.
 
     >>> proven = head_guarantee(
     ...     mu=head_mu(3.0, 1e-5), delta=1e-5, head="noisy gradient descent", records=2924, unit="patient"

@@ -10,15 +10,9 @@ from resperturb.report.wording import plainly, whom
 
 
 def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False) -> str:
-    """Write a model card in Markdown.
+    """Write a model card in Markdown; ``for_reviewers`` it names data, seeds and weights too.
 
-    Args:
-        model: A run or an audit.
-        policy: The policy to decide by.
-        for_reviewers: Also name data, seeds and weights.
-
-    Returns:
-        The card. What cannot be known from a run (licence, purpose, data) is left for its author.
+    What cannot be known from a run (licence, purpose, data) is left for its author.
     """
     import yaml
 

@@ -53,12 +53,8 @@ def answers(decision: Decision, declared: Declared) -> dict[str, str | None]:
 
     No audit makes the attacks of attribute inference, inversion and reconstruction.
     """
-    model, policy, guarantee, subject = (
-        decision.model,
-        decision.policy,
-        decision.model.guarantee,
-        decision.model.subject,
-    )
+    model, policy = decision.model, decision.policy
+    guarantee, subject = model.guarantee, model.subject
     found: dict[str, str | None] = dict.fromkeys(FIELDS)
     found["policy"] = f"{policy.name}, SHA-256 {policy.digest}: {policy.words}."
     found["guarantee"] = guarantee.words
@@ -107,12 +103,7 @@ def _low_false_alarms(point: TruePositiveRate, prior: float | None) -> str:
 
 
 def precision(tpr: float, fpr: float, prior: float) -> float:
-    """Give the share of members among those that an attack names.
-
-    Args:
-        tpr: Share of the members that it names.
-        fpr: Share of the non-members that it names.
-        prior: Share of members among all people queried.
+    """Give the share of members among those that an attack names; ``prior`` is that among all people queried.
 
     >>> round(precision(0.1, 0.01, 0.5), 2), round(precision(0.1, 0.01, 0.01), 2)
     (0.91, 0.09)
@@ -187,16 +178,7 @@ def read_declared(path: Path | None) -> Declared:
 
 
 def entries(text: Text, model: ReportedModel, policy: Policy, declared: Declared) -> list[Entry]:
-    """Answer the clauses of a text from an audit.
-
-    A clause is answered only if each of its fields has a value.
-
-    Args:
-        text: The text.
-        model: The model with its audit.
-        policy: The policy to decide by.
-        declared: What the owner states.
-    """
+    """Answer the clauses of a text from an audit: a clause is answered only if each of its fields has a value."""
     known = answers(decide(model, policy), declared)
     found = []
     for clause in text.clauses:

@@ -58,14 +58,10 @@ class Check:
 
     Attributes:
         demand: The demand in technical terms: ``AUC per patient``.
-        outcome: What came of it.
         verdict: Why, in a few words: ``0.62 to 0.71 is above the limit``.
         title: The demand in plain words; empty for a demand for evidence.
-        found: The measured value in words.
         limit: The largest value that is permitted, or the least number that is required.
-        value: The measured value; None where nothing was measured.
         interval: The interval that decides: ``failed`` if it lies above the limit, ``met`` if it lies within.
-        attack: The attack that found the value.
         rate: Whether the values are rates, shown in percent.
     """
 
@@ -132,12 +128,8 @@ class Check:
 class Decision:
     """What a policy says of a model, demand by demand, ready to be shown.
 
-    Attributes:
-        model: The model.
-        policy: The policy.
-        checks: The demands.
-        counts: How much evidence there is of each kind that a policy can ask for.
-        false_failure_rate: The share of the models that show nothing that would fail.
+    ``counts`` says how much evidence there is of each kind that a policy can ask for. A share ``false_failure_rate``
+    of the models that show nothing would fail.
     """
 
     model: "ReportedModel"
@@ -254,10 +246,6 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
     divided by the number of everything that was looked at, and the lower confidence limit at that level lies above
     it. It is *met* if the upper confidence limit (or the estimate, as the policy says) of every attack lies within
     it. Everything else cannot be known.
-
-    Args:
-        model: The model.
-        policy: What is permitted.
     """
     audit = model.audit
     if audit is None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 TITLE = "What these models leak"
 MOST_RECORDS = 12
-# The scale of epsilon is logarithmic, so 0 is drawn at its left end and infinity at its right. What it is marked with:
-# an epsilon, and what bounds up to the next one are worth.
+# The scale of epsilon is logarithmic, so 0 is drawn at its left end and infinity at its right. It is marked with
+# epsilons, and what bounds from each to the next are worth.
 LEFT, RIGHT = 0.01, 100.0
 MARKS = ((LEFT, "meaningful"), (MEANINGFUL_UP_TO, "weak"), (WEAK_UP_TO, "vacuous"))
 

@@ -40,15 +40,9 @@ def check(what: str, look: Callable[[], str]) -> IntegrityCheck:
 
 
 def verify_audit(folder: Path, digests: Mapping[str, str] | None = None, prefix: str = "") -> list[IntegrityCheck]:
-    """Check the folder of an audit: plan, result, scores, and the answers of every model.
+    """Check the folder of an audit: plan, result, scores, and the answers of every model; no failure is raised.
 
-    Args:
-        folder: The folder.
-        digests: Those of the run that it must be about; any will do if None.
-        prefix: Stands before the names of files, as in ``audit/``.
-
-    Returns:
-        The checks, in order. Nothing is raised where a check fails.
+    It must be about the run of ``digests``; any will do if None. ``prefix`` stands before the names of files.
     """
     first = check(f"{prefix}{AUDIT_FILE}, {PLAN_FILE} and scores", partial(_result, folder, digests))
     if first.outcome == "failed":

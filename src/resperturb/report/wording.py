@@ -94,12 +94,7 @@ def plainly(runs: "Sequence[ReportedModel]") -> str:
 
 
 def unit_of(audit: AuditResult, kind: str) -> str:
-    """Name one candidate of a kind: ``record``, ``patient``, ``canary``.
-
-    Args:
-        audit: The audit; it names the groups of its records.
-        kind: The kind of candidate.
-    """
+    """Name one candidate of a kind: ``record``, ``patient``, ``canary``."""
     if kind.startswith(GROUP):
         return group_name(audit)
     return RECORD if kind == RECORD else "canary"
