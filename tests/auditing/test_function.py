@@ -195,7 +195,7 @@ def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
         run(nearest, tmp_path / "c", groups=[None, float("nan"), None, *map(str, range(ROWS - 3))])
     with pytest.raises(UsageError, match="two groups at least"):
         run(nearest, tmp_path / "c", groups=np.zeros(ROWS))
-    with pytest.raises(UsageError, match="two arguments, row numbers and a seed"):
+    with pytest.raises(UsageError, match="must take row numbers and a seed"):
         run(lambda indices: None, tmp_path / "c")
     with pytest.raises(UsageError, match="it returned Linear alone"):
         run(lambda indices, seed: torch.nn.Linear(8, 3), tmp_path / "e")

@@ -123,7 +123,7 @@ def never(indices: np.ndarray, seed: int, blur: float = 0.0) -> Any:
         ({"settings": {"none": {}}}, "a defence besides"),
         ({"settings": [{}]}, "must be a dictionary"),
         ({"settings": {"none": {}, "noise": 3}}, "must be keyword arguments"),
-        ({"settings": {"none": {}, "noise": {"gamma": 3}}}, "does not take the setting 'noise 3'"),
+        ({"settings": {"none": {}, "noise": {"gamma": 3}}}, "the setting 'noise 3' does not fit"),
         ({"settings": {"none": {}, "noise": [{"blur": 1}, {"blur": 1}]}}, "the same name"),
         ({"ordinary": ["decay"]}, "no such defence"),
         ({"models": 7}, "at least 8 models"),

@@ -153,24 +153,19 @@ def signals_from(arrays: Mapping[str, Array], rows: int) -> Signals:
     >>> signals_from({**kept, "averages": np.array([1])}, rows=3).averages
     (1,)
     """
-    if arrays.keys() != Signals.__annotations__.keys():
+    if arrays.keys() != Signals.__annotations__.keys() or not arrays["averages"].size:
         raise ResperturbError(f"it holds {', '.join(arrays) or 'nothing'}")
-    averages, confidence = arrays["averages"], arrays["confidence"]
-    if averages.ndim != 1 or averages.dtype.kind not in "iu" or not averages.size or averages.min() < 1:
-        raise ResperturbError("its averages are not numbers of draws")
-    draws = confidence.shape[1] if confidence.ndim == 2 else 0
-    if draws < averages.max():
-        raise ResperturbError(f"its signals are not those of {averages.max()} draws")
-    each, mean = (rows, draws), (rows, averages.size)
-    shapes = {"labels": (rows,), "confidence": each, "correct": each, "top": (*mean, 3)}
-    kinds = {"labels": "iu", "correct": "b"}
+    averages, draws = arrays["averages"], arrays["confidence"].shape[1:]
+    each, mean = (rows, *draws), (rows, averages.size)
+    shapes = {"averages": mean[1:], "labels": (rows,), "confidence": each, "correct": each, "top": (*mean, 3)}
+    kinds = {"averages": "i", "labels": "i", "correct": "b"}
+    for name, array in arrays.items():
+        if array.shape != shapes.get(name, mean) or array.dtype.kind != kinds.get(name, "f") or np.isnan(array).any():
+            raise ResperturbError(f"its {name} are not a model's answers about {rows} rows")
+    if len(draws) != 1 or averages.min() < 1 or averages.max() > draws[0]:
+        raise ResperturbError(f"its averages are not over some of {draws} draws")
     others = {name: array for name, array in arrays.items() if name != "averages"}
-    for name, array in others.items():
-        if array.shape != shapes.get(name, mean):
-            raise ResperturbError(f"its {name} are not about {rows} rows and {averages.max()} draws")
-        if array.dtype.kind not in kinds.get(name, "f") or np.isnan(array).any():
-            raise ResperturbError(f"its {name} are not a model's outputs")
-    return Signals(averages=tuple(int(number) for number in averages), **others)
+    return Signals(averages=tuple(averages.tolist()), **others)
 
 
 def log_sigmoid(values: Floats) -> Floats:

@@ -16,6 +16,8 @@ from resperturb.errors import UsageError
 REPEATED, ORDER_TOLERANCE = 16, 0.01
 # What single precision and a thousand classes may leave of a sum of 1.
 SUM_TOLERANCE = 1e-3
+# What to do with a model of two classes that gives one number per row.
+SIGMOID = "return a probability for each class: of a sigmoid p that is numpy.stack([1 - p, p], axis=1)."
 
 SHUFFLED = (
     "the answers are not in the order of the rows that were queried. Does a loader shuffle? It must give the inputs "
@@ -123,14 +125,7 @@ def check_probabilities(found: Floats, rows: int, classes: int) -> Floats:
     ...
     resperturb.errors.UsageError: predict returned numbers outside of 0 to 1, which look like logits: apply a...
     """
-    if found.ndim == 1 or (found.ndim == 2 and found.shape[1] == 1 and len(found) == rows):
-        raise UsageError(
-            "predict returned one number per row; return a probability for each class: of a sigmoid p that is "
-            "numpy.stack([1 - p, p], axis=1)."
-        )
-    check_shape("predict", found.shape, rows, classes)
-    if np.isnan(found).any():
-        raise UsageError(f"predict returned NaN for {int(np.isnan(found).any(axis=1).sum())} of {rows} rows.")
+    check_answers("predict", found, rows, classes, SIGMOID)
     if (found < -SUM_TOLERANCE).any() or (found > 1 + SUM_TOLERANCE).any():
         raise UsageError(
             "predict returned numbers outside of 0 to 1, which look like logits: apply a softmax before returning "
@@ -143,12 +138,17 @@ def check_probabilities(found: Floats, rows: int, classes: int) -> Floats:
     return np.clip(found, 0.0, 1.0)
 
 
-def check_shape(who: str, shape: tuple[int, ...], rows: int, classes: int) -> None:
-    """Refuse answers that are not one row per record with a column per class."""
+def check_answers(who: str, found: Floats, rows: int, classes: int, sigmoid: str) -> None:
+    """Refuse answers that are not one row of numbers per record with a column per class."""
+    shape = found.shape
+    if len(shape) == 1 or shape == (rows, 1):
+        raise UsageError(f"{who} returned one number per row; {sigmoid}")
     if len(shape) != 2 or shape[0] != rows:
-        raise UsageError(f"{who} must return one row for each of the {rows} rows queried, not {tuple(shape)}.")
+        raise UsageError(f"{who} must return one row for each of the {rows} rows queried, not {shape}.")
     if shape[1] < classes:
         raise UsageError(
             f"{who} answers for {shape[1]} classes, and a label is {classes - 1}: there must be a column for each "
             f"class from 0 to {classes - 1}, also for one that is missing among the rows of a training."
         )
+    if np.isnan(found).any():
+        raise UsageError(f"{who} returned NaN for {int(np.isnan(found).any(axis=1).sum())} of {rows} rows.")

@@ -73,18 +73,9 @@ def candidates_of(
     validation: ArrayLike | None = None,
     seed: int = 0,
 ) -> Candidates:
-    """Make candidates of a user's rows, and set a population aside.
+    """Make candidates of a user's rows, and set a population of whole units of records aside.
 
-    Args:
-        labels: Class of every row, as whole numbers from 0.
-        groups: Group (patient) of every row; a canary is a unit of its own all the same.
-        kinds: ``record``, or the kind of canary, of every row.
-        population: Rows that no model is trained on; a tenth, at most 200, if None. They are whole units of records.
-        validation: Rows that are neither candidates nor population, such as those of early stopping.
-        seed: Seed of the choice of the population.
-
-    Returns:
-        The candidates.
+    ``validation`` are rows that are neither, such as those of early stopping. Arguments are those of :func:`audit`.
 
     Raises:
         UsageError: A column does not fit, or no unit can be left out.

@@ -80,14 +80,15 @@ def _is_module(thing: Any) -> bool:
     return hasattr(thing, "state_dict") and hasattr(thing, "eval")
 
 
-def check_train(train: Any) -> None:
-    """Refuse what cannot be called with row numbers and a seed."""
+def check_train(train: Any, **setting: Any) -> None:
+    """Refuse what cannot be called with row numbers, a seed and the keywords of a setting."""
     if not callable(train):
         raise UsageError(f"train must be a function of row numbers and a seed, not {type(train).__name__}.")
     try:
-        inspect.signature(train).bind(np.arange(1), 0)
+        inspect.signature(train).bind(np.arange(1), 0, **setting)
     except TypeError as error:
-        raise UsageError(f"train must take two arguments, row numbers and a seed ({error}).") from None
+        more = f", and {', '.join(setting)}" if setting else ""
+        raise UsageError(f"train must take row numbers and a seed{more} ({error}).") from None
     except ValueError:  # some callables have no signature
         pass
 

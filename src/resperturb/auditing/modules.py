@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from resperturb.attacks.signals import LEAST_PROBABILITY, Query, queries_for
-from resperturb.auditing.ask import SUM_TOLERANCE, check_shape, repeats
+from resperturb.auditing.ask import SUM_TOLERANCE, check_answers, repeats
 from resperturb.bounds.arrays import Floats, Ints
 from resperturb.errors import UsageError
 from resperturb.perturbation import noise_off, strategy_of, verify_noise
@@ -17,6 +17,10 @@ from resperturb.perturbation.presence import networks_of
 
 Loader = Callable[[Ints], Iterable[Any]]
 FEW = 8
+SIGMOID = (
+    "it must return a logit for each class: of the logit z of a sigmoid these are "
+    "torch.cat([torch.zeros_like(z), z], dim=1)."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +89,7 @@ class FittedModule:
             found.append(logits.float().cpu())
         model.train(was_training)
         every = torch.cat(found) if found else torch.zeros(0, self.classes)
-        if every.ndim == 1 or (every.ndim == 2 and every.shape[1] == 1 and len(every) == len(rows)):
-            raise UsageError(
-                "the module returned one number per row; it must return a logit for each class: of the logit z of a "
-                "sigmoid these are torch.cat([torch.zeros_like(z), z], dim=1)."
-            )
-        check_shape("the module", tuple(every.shape), len(rows), self.classes)
-        if every.isnan().any():
-            raise UsageError(
-                f"the module returned NaN for {int(every.isnan().any(dim=1).sum())} of {len(rows)} rows."
-            )
+        check_answers("the module", every.numpy(), len(rows), self.classes, SIGMOID)
         # A module that ends in a softmax: another one on top would flatten its answers, and what they give away.
         ended = (every >= 0).all() and ((every.sum(dim=1) - 1).abs() <= SUM_TOLERANCE).all()
         return every.clamp(min=LEAST_PROBABILITY).log() if ended else every

@@ -48,15 +48,8 @@ TOO_FEW = "There were too few candidates, members and non-members, to bound epsi
 class Comparison:
     """How an audit bounds epsilon; settled before anything is scored.
 
-    Attributes:
-        neighbours: The two data sets that the bound is about.
-        chosen: The candidates whose scores count.
-        members: Membership of every candidate.
-        labels: Label of every candidate.
-        units: Unit of every candidate, a number; rows of one unit share a coin.
-        delta: Delta of the bound.
-        confidence: Confidence of the largest bound.
-        attacks: Number of attacks that bound epsilon; each gets its share of the error (Bonferroni).
+    The scores of the ``chosen`` candidates count; those of one unit share a coin. ``attacks`` attacks bound epsilon,
+    and each gets its share of the error (Bonferroni), so that the largest bound has the ``confidence``.
     """
 
     neighbours: Neighbours

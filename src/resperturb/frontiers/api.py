@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # short signatures in help()
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from resperturb.auditing.candidates import Candidates, candidates_of, check_labels
-from resperturb.auditing.function import Function
+from resperturb.auditing.function import Function, check_train
 from resperturb.bounds.arrays import Texts
 from resperturb.bounds.audit_result import RECORD
 from resperturb.engine import Engine, local_engine
@@ -113,7 +112,11 @@ def _settings(train: Any, settings: Any, classes: int, ordinary: Sequence[str] |
         raise UsageError(f"ordinary names {unknown[0]!r}, and settings has no such defence.")
     if len(every) < 2:
         raise UsageError("settings must have a defence besides the one without arguments.")
-    _check_takes(train, every)
+    for name, arguments in every:
+        try:
+            check_train(train, **arguments)
+        except UsageError as error:
+            raise UsageError(f"the setting {_named(name, arguments)!r} does not fit: {error}") from None
 
     plain = {name: name.lower().replace("_", "-").replace(" ", "-") for name, _ in every}
     formal = {name for name in DEFENCES if DEFENCES[name].formal}
@@ -148,23 +151,6 @@ def _flat(settings: Any) -> Iterator[tuple[str, Arguments]]:
                     f"settings[{name!r}] must hold dictionaries of keyword arguments, not {arguments!r}."
                 )
             yield str(name), dict(arguments)
-
-
-def _check_takes(train: Any, every: Sequence[tuple[str, Arguments]]) -> None:
-    if not callable(train):
-        raise UsageError(f"train must be a function of row numbers, a seed and settings, not {type(train).__name__}.")
-    try:
-        signature = inspect.signature(train)
-    except ValueError:  # some callables have no signature
-        return
-    for name, arguments in every:
-        try:
-            signature.bind(np.arange(1), 0, **arguments)
-        except TypeError as error:
-            raise UsageError(
-                f"train does not take the setting {_named(name, arguments)!r} ({error}); it must be "
-                "train(indices, seed, **setting)."
-            ) from None
 
 
 def _named(name: str, arguments: Arguments) -> str:

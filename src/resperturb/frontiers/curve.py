@@ -104,13 +104,9 @@ class Curve(Setting):
 def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: str = "") -> dict[str, Floats]:
     """Measure what one attack finds on each of K targets.
 
-    Args:
-        scores: The score of every candidate under every target, ``[K, n]``; higher means *member*.
-        members: Membership, ``[K, n]``; targets 2j and 2j + 1 are partners.
-        kinds: ``record``, or the kind of canary, of every candidate.
-        units: The unit of every candidate; scores of records are averaged over units.
-        canary: The kind of canary that ``canary`` endpoints are about; all kinds if it is empty, or if fewer than 300
-            of it are non-members of all targets together.
+    Scores and members are ``[K, n]``; targets 2j and 2j + 1 are partners. Scores of records are averaged over units.
+    Endpoints on ``canary`` are about that kind; about all kinds if it is empty, or if fewer than 300 of it are
+    non-members of all targets together.
 
     Returns:
         One value per target of each endpoint: the AUC on records, their TPR where there are enough non-members, and

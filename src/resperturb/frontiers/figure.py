@@ -52,15 +52,7 @@ class Panel:
 
 
 def figure(result: FrontierResult, limits: Mapping[str, float] | None = None) -> str:
-    """Draw a frontier.
-
-    Args:
-        result: What was found.
-        limits: Limits of a policy by endpoint, drawn as lines.
-
-    Returns:
-        An SVG element that stands alone.
-    """
+    """Draw a frontier as an SVG element that stands alone; limits of a policy, by endpoint, are lines."""
     start, least = result.settings[0], max(one.final.accuracy.value for one in result.settings) - DRAWN
     drawn = [one for one in result.settings if one is start or one.final.accuracy.value >= least]
     families = _families(result)

@@ -61,14 +61,7 @@ def checkpoints_of(epochs: int, count: int = CHECKPOINTS) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class RecipeTrainee:
-    """A configuration that is trained in memory on given rows, and queried as it trains.
-
-    Attributes:
-        config: What to train, with everything that names the images.
-        checkpoints: The epochs after which the model is queried; the last is the end.
-        name: Name in headlines.
-        serve: What a defence does to answers at prediction time; None if nothing.
-    """
+    """A configuration that is trained in memory on given rows, and queried after the epochs of ``checkpoints``."""
 
     config: TrainConfig
     checkpoints: tuple[int, ...]

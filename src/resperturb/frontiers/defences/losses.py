@@ -30,12 +30,7 @@ def hamp(level: Level, recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 def reordered(answers: Floats, random: Floats) -> Floats:
     """Replace the values of each answer by those of the answer to a random image, in the order of the answer.
 
-    Args:
-        answers: Log-probabilities of the records, ``[rows, C]``.
-        random: Log-probabilities of one random image for each of them, ``[rows, C]``.
-
-    Returns:
-        Answers with the same ranking of the classes and values that do not depend on the record.
+    Both are log-probabilities ``[rows, C]``. Classes keep their ranking, and the values do not depend on the record.
 
     >>> reordered(np.array([[0.1, 0.7, 0.2]]), np.array([[0.5, 0.3, 0.2]])).tolist()
     [[0.2, 0.5, 0.3]]
