@@ -143,13 +143,9 @@ def fit_models(
 class Summary:
     """What the rules for failures need of a model's answers, which are read once for it.
 
-    Attributes:
-        queries: The queries that were answered.
-        accuracy: Accuracy on all rows, by one draw as served; members and others alike.
-        on_members: Accuracy on members.
-        on_others: Accuracy on all other rows.
-        digest: Digest of the answers; empty where one answer is given to everything.
-        wrong_rows: Whether the model is better on rows that it was not given, far beyond chance.
+    ``accuracy`` is that on all rows, members and others alike, by one draw as served. ``digest`` is that of the
+    answers, empty where one is given to everything. ``wrong_rows`` says that it is better on rows that it was not
+    given, far beyond chance.
     """
 
     queries: tuple[Query, ...]
@@ -352,11 +348,12 @@ class Models:
         trained = np.flatnonzero(self.design.seeds != EXISTS).tolist()
         return [n for n in trained if self._is_weak(self.summary(n).accuracy, typical) and not (lone and n == 0)]
 
+    def _above(self, accuracy: float) -> float:
+        """How far it is above always naming the most frequent class, in multiples of 1/sqrt(rows), which are luck."""
+        return (accuracy - self._chance) * float(np.sqrt(len(self.candidates.rows)))
+
     def _is_weak(self, accuracy: float, typical: float) -> bool:
-        return (
-            typical - self._chance > self._luck
-            and accuracy - self._chance < (typical - self._chance) / 2 - self._luck
-        )
+        return self._above(typical) > 1 and self._above(accuracy) < self._above(typical) / 2 - 1
 
     def _typical(self) -> float:
         """The median accuracy of the targets on all rows, members or not, by one draw as served."""
@@ -367,14 +364,10 @@ class Models:
         """The accuracy of always naming the most frequent class."""
         return float(np.bincount(self.candidates.labels).max() / len(self.candidates.labels))
 
-    @property
-    def _luck(self) -> float:
-        return 1 / float(np.sqrt(len(self.candidates.rows)))
-
     def doubts(self) -> tuple[str, ...]:
         """Say if the targets are no better than always naming the most frequent class."""
         typical = self._typical()
-        if typical - self._chance > self._luck:
+        if self._above(typical) > 1:
             return ()
         return (
             f"The attacked model has an accuracy of {typical:.3f}; always naming the most frequent class gives "

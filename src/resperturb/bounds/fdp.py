@@ -38,10 +38,6 @@ def one_run_fdp(
     count as wrong guesses first.
 
     Args:
-        members: Scores of canaries that were trained on; higher means rather a member.
-        nonmembers: Scores of canaries that were not.
-        delta: Delta of the lower bound.
-        confidence: Probability that the bound holds.
         guesses: Numbers of canaries called in and out, fixed in advance; None tries several and corrects for it.
         curve: ``"approximate"`` or ``"gaussian"``.
 

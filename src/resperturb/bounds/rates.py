@@ -60,10 +60,6 @@ def clopper_pearson(
     own (Clopper and Pearson, 1934) at half of the allowed error; both directions follow from the same two limits.
 
     Args:
-        members: Scores of canaries that were trained on; higher means rather a member.
-        nonmembers: Scores of canaries that were not.
-        delta: Delta of the lower bound.
-        confidence: Probability that the bound holds.
         thresholds: ``Ranks()``, or ``Given`` a threshold fixed in advance.
 
     Returns:
@@ -101,10 +97,6 @@ def gdp(
     where it is not.
 
     Args:
-        members: Scores of canaries that were trained on; higher means rather a member.
-        nonmembers: Scores of canaries that were not.
-        delta: Delta of the lower bound, above 0.
-        confidence: Probability that the bound holds.
         thresholds: ``Ranks()``, or ``Given`` a threshold fixed in advance.
 
     Returns:

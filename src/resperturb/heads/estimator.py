@@ -204,15 +204,11 @@ def dp_head(
 ) -> DPHead:
     """Train a classifier on public features that is differentially private, per record or per patient.
 
+    Other arguments are those of :class:`DPHead`.
+
     Args:
         features: One row per record, from an extractor that was trained without these records.
-        labels: The class of each record.
-        epsilon: Epsilon of the guarantee.
-        delta: Delta of the guarantee.
         groups: The patient of each record; a pandas Series names the unit. None protects single records.
-        classes: All classes that exist, a public list; None reads them from the labels.
-        head: ``"gradient"`` (noisy gradient descent) or ``"one-shot"``.
-        settings: Constants of the head; None for the defaults, which need no search.
         on_release: Called with every noisy sum that the guarantee covers, for audits.
 
     Returns:
