@@ -75,7 +75,8 @@ def candidates_of(
 ) -> Candidates:
     """Make candidates of a user's rows, and set a population of whole units of records aside.
 
-    ``validation`` are rows that are neither, such as those of early stopping. Arguments are those of :func:`audit`.
+    ``validation`` are rows that are neither, such as those of early stopping. Arguments are those of
+    :func:`resperturb.audit`.
 
     Raises:
         UsageError: A column does not fit, or no unit can be left out.

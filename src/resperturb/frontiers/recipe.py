@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,20 @@ from resperturb.bounds.audit_result import RECORD
 from resperturb.data.canaries import Canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.loading import load_column
-from resperturb.engine import Shared
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.frontiers.api import subgroups_of
 from resperturb.frontiers.curve import Setting
 from resperturb.frontiers.defence import DEFENCES, DefenceSetting, Serve, settings_of
 from resperturb.frontiers.study import StudiedSetting, Study
 from resperturb.perturbation import noise_off
-from resperturb.privacy import Guarantee
+from resperturb.training.audited import RunTrainee
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution, World
-from resperturb.training.inputs import Inputs, load_inputs, packed, receive
+from resperturb.training.inputs import Inputs, load_inputs, receive
 from resperturb.training.loop import resolve_config
 from resperturb.training.network import check_network
 from resperturb.training.predict import predict_draws, require_noise
-from resperturb.training.run import guarantee_of
 from resperturb.training.steps import Steps
 
 CHECKPOINTS = 8
@@ -60,14 +57,11 @@ def checkpoints_of(epochs: int, count: int = CHECKPOINTS) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class RecipeTrainee:
+class RecipeTrainee(RunTrainee):
     """A configuration that is trained in memory on given rows, and queried after the epochs of ``checkpoints``."""
 
-    config: TrainConfig
-    checkpoints: tuple[int, ...]
-    name: str
+    checkpoints: tuple[int, ...] = ()
     serve: Serve | None = None
-    description: str = "the trainer's own recipe"
 
     def digest(self) -> str:
         """Name the configuration, the checkpoints and the defence at prediction time."""
@@ -93,15 +87,6 @@ class RecipeTrainee:
                 seed = int(np.random.SeedSequence([job.seed, job.number, epoch]).generate_state(1)[0])
                 with steps.released() as model:
                     yield QueriedNetwork(model, self.config, images, f"epoch-{epoch:04d}", seed, self.serve)
-
-    def guarantee(self, delta: float, records: int) -> Guarantee:
-        """Compute what the recipe proves of a model on this number of records."""
-        images = load_inputs(self.config.data).train
-        return guarantee_of(self.config, records, images.channels, images.size, delta)
-
-    def shared(self) -> Shared | None:
-        """The images, if they are in memory."""
-        return Shared(self.config.data.fingerprint, partial(packed, self.config.data))
 
     def seconds(self, rows: int, asked: int, draws: int) -> float:
         """Estimate the seconds of a model from a few steps and a few answers."""
@@ -235,7 +220,10 @@ def recipe_study(
         defence = DEFENCES[one.defence]
         stages = checkpoints_of(config.epochs)
         trainee = RecipeTrainee(
-            config, stages[-noisy_checkpoints:] if config.is_noisy else stages, one.name, defence.serve
+            config,
+            name=one.name,
+            checkpoints=stages[-noisy_checkpoints:] if config.is_noisy else stages,
+            serve=defence.serve,
         )
         setting = Setting(one.name, one.defence, defence.ordinary, defence.formal, one.strength, defence.canary)
         settings.append(StudiedSetting(setting, trainee))

@@ -91,11 +91,7 @@ def calibrate_additive(
     """Return the guarantee with the least input noise that gives ``epsilon``.
 
     Args:
-        epsilon: Epsilon to reach.
-        delta: Delta of the guarantee.
-        length: How often a record is used.
-        radius: Largest norm of an input.
-        networks: Networks of an ensemble.
+        epsilon: Epsilon to reach; the others are those of :func:`additive_guarantee`.
 
     Returns:
         The guarantee; ``details["input_std"]`` is the noise.

@@ -87,9 +87,7 @@ def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> 
     """Return the guarantee with the least noise that gives ``epsilon``.
 
     Args:
-        epsilon: Epsilon to reach.
-        delta: Delta of the guarantee.
-        length: Steps, batch size and records.
+        epsilon: Epsilon to reach; the others are those of :func:`dpsgd_guarantee`.
 
     Returns:
         The guarantee; ``details["noise_multiplier"]`` is the noise.
