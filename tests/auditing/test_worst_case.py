@@ -143,9 +143,7 @@ def test_this_packages_own_dpsgd_is_not_refuted_and_shows_a_leak() -> None:
     model = perceptron(10)
     initial = crafted_weights(model, normalize(images, 0.5, 0.25), labels)
     canary = crafted_canary(lambda batch: model(normalize(batch, 0.5, 0.25)), images)
-    found = worst_case_audit(
-        train, initial, images, labels, canary, claim.epsilon, trials=12, pilots=2, jobs=1
-    )
+    found = worst_case_audit(train, initial, images, labels, canary, claim.epsilon, trials=12, pilots=2, jobs=1)
     assert 1 < found.bound.epsilon <= claim.epsilon
 
 

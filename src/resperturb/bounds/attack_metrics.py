@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from resperturb.bounds.arrays import Bools, Ints
 from resperturb.bounds.intervals import Estimate, Interval
@@ -153,7 +154,7 @@ def attack_metrics(
 
 
 def split_metrics(
-    scores: Scores,
+    scores: NDArray[np.floating[Any]],
     members: Bools,
     units: Ints | None = None,
     *,

@@ -136,7 +136,7 @@ def per_group(scores: Scores, members: Bools, units: Ints, how: str = "mean") ->
         raise UsageError("rows of one unit (patient) must all be members, or none of them.")
     finite = np.clip(scores, np.finfo(np.float64).min / len(codes), np.finfo(np.float64).max / len(codes))
     each = [np.bincount(codes, weights=row) for row in finite.reshape(-1, len(codes))]
-    sums = np.array(each).reshape(*scores.shape[:-1], len(first))
+    sums: Scores = np.array(each, dtype=np.float64).reshape(*scores.shape[:-1], len(first))
     return (sums if how == "sum" else sums / np.bincount(codes)), members[..., first]
 
 

@@ -8,11 +8,14 @@ the others, in whatever order a matrix product adds them up.
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from resperturb.bounds.arrays import Array, Floats, Ints
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # The constant coordinate that every row ends in; it stands for the intercept.
 CONSTANT = 0.1
@@ -53,8 +56,10 @@ class HeadRows:
         return np.bincount(self.unit, minlength=self.units)
 
     @cached_property
-    def gram(self) -> sparse.csr_array:
+    def gram(self) -> "sparse.csr_array":
         """Inner products of the records of one unit, of units that have few; zero between units."""
+        from scipy import sparse  # it takes long to load
+
         own = np.flatnonzero(self.sizes[self.unit] <= FEW)
         shape = len(self.x), self.units
         members = sparse.csr_array((np.ones(len(own)), (own, self.unit[own])), shape=shape)
