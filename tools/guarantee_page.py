@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import NormalDist, mean, stdev
 from typing import Any
 
+# Least distance of two labels of the picture, in test scores.
+LINE = 0.02
 EPSILONS = ("1.0", "3.0", "8.0", "inf")
 SHOWN = {
     "mnist": "MNIST",
@@ -257,6 +259,7 @@ def draw(found: Found, picture: Path) -> None:
     with paper_style():
         figure, axes = plt.subplots(figsize=(PAGE, 3.0), layout="constrained")
         shown = [row for row in found["rows"] if row["results"]]
+        ends: list[tuple[float, int, str]] = []
         for row, colour, marker in zip(shown, PALETTE, "os^Dvpd*", strict=False):
             results = {str(result["epsilon"]): result for result in row["results"]}
             places = [at for at, epsilon in enumerate(EPSILONS) if epsilon in results]
@@ -265,9 +268,11 @@ def draw(found: Found, picture: Path) -> None:
             measure = "AUROC, per patient" if row["group"] else "accuracy"
             axes.errorbar(places, values, spread, marker=marker, color=colour)
             label = f"{_data(row)}, {_features(row)} ({measure})"
-            axes.annotate(
-                label, (places[-1], values[-1]), (6, 0), textcoords="offset points", va="center", fontsize=7
-            )
+            ends.append((values[-1], places[-1], label))
+        height = 0.0
+        for value, place, label in sorted(ends):
+            height = max(value, height + LINE)
+            axes.annotate(label, (place, value), (place + 0.08, height), va="center", fontsize=7)
         axes.set_xticks(range(4), ["1", "3", "8", "no noise"])
         axes.set(xlabel="epsilon (delta 1e-5)", title="Test score of a head on public features", xlim=(-0.2, 5.4))
         save_figure(figure, picture)
