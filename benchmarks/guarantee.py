@@ -30,7 +30,7 @@ from resperturb import features
 from resperturb.data.images import ImageSet
 from resperturb.data.loading import load_pair
 from resperturb.environment import environment
-from resperturb.features.cache import ROWS_PER_BATCH
+from resperturb.features.extractor import ROWS_PER_BATCH
 from resperturb.files import write_json
 from resperturb.heads import Descent, DPHead, OneShot, audit_head
 from resperturb.privacy import dpsgd_guarantee, training_length

@@ -9,7 +9,7 @@ import torch
 
 from resperturb import features
 from resperturb.data.images import ImageSet
-from resperturb.features import cache
+from resperturb.features import extractor as cache
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from resperturb.features.dead_leaves import dead_leaves
-from resperturb.features.reductions.synthetic import Synthetic
+from resperturb.features.reductions.synthetic import Synthetic, dead_leaves
 
 
 def test_the_synthetic_images_never_change() -> None:

@@ -4,8 +4,16 @@
 in ``extractors`` or ``reductions``, or the entry point group ``resperturb.extractors`` or ``resperturb.reductions``.
 """
 
-from resperturb.features.extractor import Extractor, FeatureSource, build, extractors, register_extractor
-from resperturb.features.reduction import Reduction, reductions, register_reduction
+from resperturb.features.extractor import (
+    Extractor,
+    FeatureSource,
+    Reduction,
+    build,
+    extractors,
+    reductions,
+    register_extractor,
+    register_reduction,
+)
 
 __all__ = [
     "Extractor",

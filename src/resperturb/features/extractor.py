@@ -1,12 +1,16 @@
-"""Where features come from: a base class, and the registry of those who compute them.
+"""Where features come from: a base class, and the registries of those who compute and who shorten them.
 
-Adding an extractor is one file that defines an :class:`Extractor` under ``@register_extractor``.
+Adding an extractor is one file that defines an :class:`Extractor` under ``@register_extractor``. Features are kept on
+disk in blocks of rows that are written whole: a killed command goes on with the next block. The files are of the
+private images, so only their owner may read them.
 """
 
 import hashlib
 import inspect
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -15,28 +19,39 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from resperturb.data.images import ImageSet
-from resperturb.errors import UsageError
-from resperturb.features.cache import in_blocks
-from resperturb.features.reduction import Reduction, reductions
+from resperturb.data.storage import cache_folder
+from resperturb.errors import ResperturbError, UsageError
+from resperturb.files import read_bytes, write_bytes
 from resperturb.registry import Registry
 
 Features: TypeAlias = NDArray[np.float32]
 Part: TypeAlias = Literal["train", "test"]
 Progress: TypeAlias = Callable[[int, int], None]
 
+ROWS_PER_BLOCK = 2048
+ROWS_PER_BATCH = 32
+
+
+class Reduction:
+    """Maps features to fewer numbers, by a map in which no private image has a part.
+
+    Subclasses are frozen dataclasses: their fields are their settings, and ``repr`` tells two of them apart.
+    """
+
+    name: ClassVar[str]
+
+    def dimensions(self, raw: int) -> int:
+        """Return how many numbers are left of ``raw``."""
+        raise NotImplementedError
+
+    def network(self, raw: nn.Module, channels: int, size: tuple[int, int], digest: str) -> nn.Module:
+        """Build the map of the features of ``raw``, from ``[B, C, H, W]`` to ``[B, D]``; ``digest`` identifies it."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class FeatureSource:
-    """What is public about features: how they are computed, and by whose weights.
-
-    Attributes:
-        name: The name of the extractor.
-        origin: A sentence: where the extractor and its weights come from.
-        weights: ``sha256:`` and the digest of the weights; empty if there are none.
-        preprocessing: What is done to the pixels and to the features of each image.
-        reduction: The map that shortens the features; empty if there is none.
-        digest: Changes when the features of an image change.
-    """
+    """What is public about features: how they are computed, and by whose weights (``sha256:`` and their digest)."""
 
     name: str
     origin: str
@@ -48,6 +63,8 @@ class FeatureSource:
 
 class Extractor:
     """Computes features of images, each row from one image alone.
+
+    ``channels`` and ``size`` (height, width) are those of the images.
 
     Attributes:
         example: A name that it knows, for messages.
@@ -83,51 +100,54 @@ class Extractor:
         return self.describe().digest
 
     def dimensions(self, channels: int, size: tuple[int, int]) -> int:
-        """Return the number of features of an image of ``channels`` and of ``size`` (height, width)."""
+        """Return the number of features of an image."""
         raw = self.raw_dimensions(channels, size)
         return raw if self.reduction is None else self.reduction.dimensions(raw)
 
     def network(self, channels: int, size: tuple[int, int]) -> nn.Module:
-        """Build the network from images to features.
-
-        Args:
-            channels: The number of channels of the images.
-            size: Their height and width.
-
-        Returns:
-            A frozen network in evaluation mode. It takes uint8, or float in [0, 1].
-        """
+        """Build the frozen network, in evaluation mode, from images (uint8, or float in [0, 1]) to features."""
         layers = [_Scaled(), self.raw(channels, size)]
         if self.reduction is not None:
             layers.append(self.reduction.network(layers[1], channels, size, _digest(*self.public())))
         return nn.Sequential(*layers).requires_grad_(False).eval()
 
     def compute(self, images: ImageSet, part: Part = "train", progress: Progress | None = None) -> Features:
-        """Compute the features of images, or read those computed before.
+        """Compute a row of features per image, block by block, and read the blocks that were computed before.
 
-        Blocks of rows are kept in a cache, so that a command that was killed goes on where it was. Compute the
-        features of whole sets and choose rows of them: every other selection is computed anew.
+        Compute the features of whole sets and choose rows of them: every other selection is computed anew.
 
         Args:
             images: The images.
             part: Which part of the data set they are; read where features come from a file.
             progress: Called with the number of images done and of all.
-
-        Returns:
-            One row per image.
         """
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        networks: list[nn.Module] = []
-
-        def rows(pixels: Tensor) -> Features:
-            if not networks:  # built when a block is missing, for a map may have to be learned first
-                networks.append(self.network(images.channels, images.size).to(device))
-            with torch.inference_mode():
-                found: Features = networks[0](pixels.to(device)).float().cpu().numpy()
-            return found
-
-        width = self.dimensions(images.channels, images.size)
-        return in_blocks(images, _digest(self.digest(), images.fingerprint), width, rows, progress)
+        network: nn.Module | None = None
+        folder = cache_folder("features") / _digest(self.digest(), images.fingerprint)[:32]
+        found = np.empty((len(images), self.dimensions(images.channels, images.size)), dtype=np.float32)
+        for start in range(0, len(images), ROWS_PER_BLOCK):
+            block = found[start : start + ROWS_PER_BLOCK]
+            file = folder / f"{start}.npy"
+            there = read_array(file)
+            if there is not None and there.shape == block.shape and there.dtype == block.dtype:
+                block[:] = there
+                continue
+            if network is None:  # built when a block is missing, for a map may have to be learned first
+                network = self.network(images.channels, images.size).to(device)
+            for at in range(start, start + len(block), ROWS_PER_BATCH):
+                batch = images.images[at : min(at + ROWS_PER_BATCH, start + len(block))]
+                with torch.inference_mode():
+                    found[at : at + len(batch)] = network(batch.to(device)).float().cpu().numpy()
+                if progress is not None:
+                    progress(at + len(batch), len(images))
+            if not np.isfinite(block).all():
+                raise ResperturbError(
+                    "the extractor's features are not finite: its weights do not fit, or are damaged."
+                )
+            write_array(file, block)
+        if progress is not None:
+            progress(len(images), len(images))
+        return found
 
 
 class _Scaled(nn.Module):
@@ -139,10 +159,32 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
+def read_array(file: Path) -> NDArray[np.float32] | None:
+    """Read an array that :func:`write_array` wrote; None if it is not there or damaged."""
+    if not file.is_file():
+        return None
+    try:
+        found: NDArray[np.float32] = np.load(io.BytesIO(read_bytes(file)), allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        return None
+    return found
+
+
+def write_array(file: Path, array: NDArray[np.float32]) -> None:
+    """Write an array whole or not at all, readable by its owner alone."""
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    write_bytes(file, content.getvalue(), private=True)
+
+
 extractors: Registry[type[Extractor]] = Registry(
     "feature extractor", group="resperturb.extractors", package="resperturb.features.extractors"
 )
 register_extractor = extractors.register
+reductions: Registry[type[Reduction]] = Registry(
+    "feature reduction", group="resperturb.reductions", package="resperturb.features.reductions"
+)
+register_reduction = reductions.register
 
 
 def build(
@@ -158,9 +200,6 @@ def build(
         weights: A safetensors file, or ``pretrained``, where the extractor needs to be told.
         reduction: The reduction of its features, or ``none``; None for the extractor's own.
         args: Settings of the extractor or of the reduction.
-
-    Raises:
-        UsageError: There is no such extractor, or an argument is not one of its own.
 
     >>> build("scattering").dimensions(channels=1, size=(28, 28))
     1000

@@ -33,11 +33,8 @@ class OnFeatures(nn.Module):
     """A classifier on frozen features of images whose pixels are between 0 and 1.
 
     Only the classifier is trained and saved; the features are bound to it by their digest. Features of images of a
-    data set are computed once and looked up by the images' pixels.
-
-    Attributes:
-        extractor: Computes the features.
-        head: The classifier: linear, of rows of norm 1 that end in a constant; or a small CNN on scattering.
+    data set are computed once and looked up by the images' pixels. The head is linear, of rows of norm 1 that end in
+    a constant, or a small CNN on scattering.
     """
 
     features_digest: Tensor
@@ -50,7 +47,12 @@ class OnFeatures(nn.Module):
         self._source = extractor.describe()
         self._many = 1 if self._source.name.startswith("file:") else _MANY
         self.width, self.linear = extractor.dimensions(channels, size), head == "linear"
-        self.head = _linear(self.width, classes) if self.linear else _cnn(channels * CHANNELS, size, classes)
+        if self.linear:
+            linear = nn.Linear(self.width + 1, classes, bias=False, dtype=torch.float64)
+            nn.init.zeros_(linear.weight)
+            self.head: nn.Module = linear
+        else:
+            self.head = _cnn(channels * CHANNELS, size, classes)
         self.register_buffer("features_digest", torch.tensor(list(bytes.fromhex(self._source.digest))))
         self.register_load_state_dict_pre_hook(_check_digest)  # type: ignore[no-untyped-call]
         self._sets: Sets | None = None
@@ -110,12 +112,6 @@ class OnFeatures(nn.Module):
         with torch.no_grad():
             rows: Features = self._network[0].to(self._device)(images.to(self._device)).float().cpu().numpy()
         return rows
-
-
-def _linear(width: int, classes: int) -> nn.Module:
-    linear = nn.Linear(width + 1, classes, bias=False, dtype=torch.float64)
-    nn.init.zeros_(linear.weight)
-    return linear
 
 
 def _cnn(channels: int, size: tuple[int, int], classes: int) -> nn.Module:
@@ -216,15 +212,7 @@ class FeatureNetworks(NetworkSource):
 
 
 def extractor_of(name: NetworkName, args: Mapping[str, Argument]) -> Extractor:
-    """Make the extractor of a network ``features:NAME``.
-
-    Args:
-        name: The name of the network.
-        args: ``weights`` and ``reduction``, and settings of both; ``head`` is not of the extractor.
-
-    Raises:
-        UsageError: There is no such extractor, or an argument is not one of its own.
-    """
+    """Make the extractor of a network ``features:NAME``, of settings among which ``head`` is not its own."""
     weights = str(args.get("weights", ""))
     places = [Path(name.name.partition(":")[2]), Path(weights)]
     files = [file for place in places for file in ([*place.glob("*.npy")] if place.is_dir() else [place])]

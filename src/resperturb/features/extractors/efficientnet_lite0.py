@@ -9,9 +9,8 @@ from torch import nn
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.extras import needed
-from resperturb.features.extractor import Extractor, register_extractor
-from resperturb.features.pretrained import Photographs
-from resperturb.features.reduction import Reduction
+from resperturb.features.extractor import Extractor, Reduction, register_extractor
+from resperturb.features.extractors.timm import Photographs
 from resperturb.files import digest_of
 from resperturb.models.adapt import library
 

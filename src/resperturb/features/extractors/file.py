@@ -12,8 +12,7 @@ from resperturb.checks import finite_rows
 from resperturb.data.images import ImageSet
 from resperturb.data.paths import expanded, printable
 from resperturb.errors import UsageError
-from resperturb.features.extractor import Extractor, Features, Part, Progress, register_extractor
-from resperturb.features.reduction import Reduction
+from resperturb.features.extractor import Extractor, Features, Part, Progress, Reduction, register_extractor
 from resperturb.files import digest_of
 
 _LAYOUT = "an .npz file with the arrays train and test, or a folder with train.npy and test.npy"

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.errors import UsageError
-from resperturb.features.extractor import Extractor, register_extractor
-from resperturb.features.reduction import Reduction
+from resperturb.features.extractor import Extractor, Reduction, register_extractor
 
 SCALES, ANGLES, CHANNELS, GROUPS = 2, 8, 81, 27
 # Standard deviation of the finest envelope, in pixels; it doubles with the scale.

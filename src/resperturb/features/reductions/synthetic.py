@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from resperturb.data.storage import cache_folder
 from resperturb.errors import UsageError
-from resperturb.features.cache import ROWS_PER_BATCH, read_array, write_array
-from resperturb.features.dead_leaves import dead_leaves
-from resperturb.features.reduction import Reduction, register_reduction
+from resperturb.features.extractor import ROWS_PER_BATCH, Reduction, read_array, register_reduction, write_array
 
 # The features of the synthetic images must fit into memory.
 MOST_FEATURES = 40_000
+# The radius of a leaf has density proportional to r^-3, between these shares of the shorter side.
+_SMALLEST, _LARGEST = 0.04, 0.5
+_LEAVES = 60
 
 
 @register_reduction("synthetic")
@@ -79,6 +80,35 @@ class Synthetic(Reduction):
         directions *= np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(kept)])
         learned: NDArray[np.float32] = (directions / (spread + self.floor * spread[0]) ** self.power).T.astype("f4")
         return np.ascontiguousarray(learned)
+
+
+def dead_leaves(count: int, channels: int, size: tuple[int, int], seed: int = 0) -> NDArray[np.float64]:
+    """Draw synthetic images ``[count, channels, H, W]`` in [0, 1], grey for one channel.
+
+    Discs and rectangles cover each other. Their edges, corners and areas have statistics like those of photographs,
+    and they show nothing of anyone's.
+
+    >>> images = dead_leaves(2, 3, (8, 8))
+    >>> images.shape, bool((images >= 0).all() and (images <= 1).all())
+    ((2, 3, 8, 8), True)
+    """
+    random = np.random.default_rng(seed)
+    height, width = size
+    short = min(size)
+    images = np.repeat(random.random((count, channels, 1)), height * width, axis=2).reshape(count, channels, *size)
+    y, x = np.mgrid[:height, :width]
+    for _ in range(_LEAVES):  # one leaf on every image at a time, the later above the earlier
+        u, cy, cx, turn, shape, disc = random.random((6, count, 1, 1))
+        colour = random.random((count, channels, 1, 1))
+        radius = short * (_SMALLEST**-2 + u * (_LARGEST**-2 - _SMALLEST**-2)) ** -0.5
+        dy, dx = y - cy * height, x - cx * width
+        along = dy * np.cos(np.pi * turn) + dx * np.sin(np.pi * turn)
+        across = dx * np.cos(np.pi * turn) - dy * np.sin(np.pi * turn)
+        aspect = 0.25 + 0.75 * shape
+        round_ = dy**2 + dx**2 <= radius**2
+        angular = (np.abs(along) <= radius) & (np.abs(across) <= radius * aspect)
+        images = np.where(np.where(disc < 0.5, round_, angular)[:, None], colour, images)
+    return images
 
 
 class _Projection(nn.Module):
