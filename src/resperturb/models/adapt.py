@@ -25,9 +25,6 @@ def library(module: str, name: object) -> Any:
 
     Returns:
         The module.
-
-    Raises:
-        UsageError: The library is not installed.
     """
     try:
         _import_torchvision()

@@ -1,16 +1,32 @@
 """Networks by name: ``resnet8``, ``timm:resnet26d``, ``my_package.nets:make``, and ensembles of any of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from resperturb.errors import UsageError
 from resperturb.models.adapt import load_weights, without_batch_norm
-from resperturb.models.ensemble import Ensemble
 from resperturb.models.names import parse_name
-from resperturb.models.resnet import Norm
-from resperturb.models.source import Argument, Request, source_of
+from resperturb.models.source import Argument, Norm, Request, source_of
+
+
+class Ensemble(nn.Module):
+    """En_k (arXiv:1811.10745): the mean of the logits of k networks, each noised by itself and trained as one.
+
+    >>> ensemble = Ensemble([nn.Linear(3, 2) for _ in range(5)])
+    >>> ensemble(torch.zeros(7, 3)).shape
+    torch.Size([7, 2])
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the averaged logits."""
+        return torch.stack([network(x) for network in self.networks]).mean(dim=0)
 
 
 def build(
@@ -60,11 +76,7 @@ def build(
 
 
 def build_with_notes(name: str, request: Request, weights: Path | None = None) -> tuple[nn.Module, list[str]]:
-    """Build a network, starting from the weights of a file if there is one.
-
-    Returns:
-        The network, and sentences for people about what had to be changed in it.
-    """
+    """Build a network, starting from the weights of a file if there is one."""
     parsed = parse_name(name)
     source = source_of(parsed)
     source.check(parsed.single, request)

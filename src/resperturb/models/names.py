@@ -15,11 +15,6 @@ ON_FEATURES = "features:"
 class NetworkName:
     """A network's name, taken apart.
 
-    Attributes:
-        source: Who builds it: ``timm``, ``my_package.nets``; empty for a name without a colon.
-        name: What the source calls it.
-        ensemble: The number of networks of an ensemble; None for a network that is in none.
-
     >>> parse_name("en5-timm:resnet18")
     NetworkName(source='timm', name='resnet18', ensemble=5)
     >>> parse_name("wide-resnet28").single

@@ -6,15 +6,15 @@ one through the entry point group ``resperturb.networks``.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.names import NetworkName
-from resperturb.models.resnet import Norm
 from resperturb.registry import Registry
 
+Norm = Literal["batch", "group"]
 Argument = bool | int | float | str | list[bool | int | float | str]
 
 
@@ -60,11 +60,7 @@ class NetworkSource:
         return False
 
     def check(self, name: NetworkName, request: Request) -> None:
-        """Refuse what cannot be built, without building it.
-
-        Raises:
-            UsageError: If the name or an option is not of this source.
-        """
+        """Refuse what cannot be built, without building it."""
         if not request.skip:
             raise UsageError(f"{name} has no variant without skip connections; only resnet8 and its sisters do.")
         if request.dropout:
