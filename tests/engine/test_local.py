@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from resperturb.engine import DiedError, Shared, Task, local_engine
-from resperturb.engine.local import _settings_of_workers
+from resperturb.engine.local import _inherited
 from resperturb.errors import ResperturbError
 
 
@@ -104,7 +104,7 @@ def test_workers_read_shared_data_in_place_wait_passively_and_have_one_thread(
 def test_a_new_process_is_told_how_many_threads_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    with _settings_of_workers(2):
+    with _inherited(2):
         assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "2"
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ

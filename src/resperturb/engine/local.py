@@ -46,14 +46,8 @@ _log = logging.getLogger(__name__)
 class Memory:
     """A pickled value whose arrays are in memory that other processes map, instead of each loading its own.
 
-    The memory has no name in the file system: it is gone with the last process that has it.
-
-    Attributes:
-        key: Name of the value.
-        content: The pickle, without the arrays.
-        sizes: The bytes of each array.
-        owner: The process that made it.
-        handle: Its file descriptor in that process.
+    The memory has no name in the file system: it is gone with the last process that has it. ``owner``
+    has it as the file descriptor ``handle``; ``content`` is the pickle without the arrays.
     """
 
     key: str
@@ -125,7 +119,7 @@ class _Pool:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.threads), daemon=True)
-        with _settings_of_workers(self.threads), _ignoring_ctrl_c(), _without_main_module():
+        with _inherited(self.threads):
             process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -160,8 +154,14 @@ def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
         jobs: Processes at a time; the number of cores if None, and no more than GPUs where there are any.
         tell: Called as each task ends.
     """
-    measured = jobs is None and _is_worth_measuring(tasks)
-    jobs = min(_room() if jobs is None else jobs, len(tasks))
+    measured = False
+    if jobs is None:
+        import torch
+
+        gpus, cores = torch.cuda.device_count() if torch.cuda.is_available() else 0, usable_cores()
+        jobs = gpus or cores
+        measured = not gpus and 1 < cores <= len(tasks) / TASKS_PER_CORE and all(task.alike for task in tasks)
+    jobs = min(jobs, len(tasks))
     if jobs > 1:
         with closing(_Pool(max(1, usable_cores() // jobs))) as pool:
             faster = True
@@ -176,13 +176,6 @@ def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
     _run_here(tasks, tell)
 
 
-def _is_worth_measuring(tasks: Sequence[Task]) -> bool:
-    import torch
-
-    enough = 1 < usable_cores() <= len(tasks) / TASKS_PER_CORE
-    return enough and all(task.alike for task in tasks) and not torch.cuda.is_available()
-
-
 def _run_here(tasks: Sequence[Task], tell: Tell) -> float:
     """Run tasks in this process; return the seconds that the last one took."""
     seconds = 0.0
@@ -195,13 +188,6 @@ def _run_here(tasks: Sequence[Task], tell: Tell) -> float:
         seconds = time.monotonic() - started
         tell(task, outcome)
     return seconds
-
-
-def _room() -> int:
-    """How many tasks this machine has room for: one per GPU, or one per core."""
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else usable_cores()
 
 
 def usable_cores() -> int:
@@ -289,48 +275,35 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _settings_of_workers(threads: int) -> Iterator[None]:
-    """Tell a new process its threads, how they wait, and its pages of memory, all before it loads torch."""
+def _inherited(threads: int) -> Iterator[None]:
+    """Set up what a new process inherits before it loads torch: its threads, how they wait, and its pages of memory.
+
+    Ctrl-C is ignored, for it would die of it while it loads. The caller's main module is hidden, for importing that
+    would run an unguarded script again.
+    """
     from resperturb.heap import HUGE_PAGES, use_huge_pages
 
     names = (*THREAD_VARIABLES, *WAITING, HUGE_PAGES)
     before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    wait_passively()
-    use_huge_pages()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _ignoring_ctrl_c() -> Iterator[None]:
-    """Let a new process inherit that Ctrl-C is ignored, so that it does not die of it while it loads."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _without_main_module() -> Iterator[None]:
-    """Keep a new process from importing the caller's main module, which would run an unguarded script again."""
     main = sys.modules["__main__"]
     kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
     try:
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+        wait_passively()
+        use_huge_pages()
         if "__file__" in kept:
             del main.__file__
         main.__spec__ = None
         yield
     finally:
-        for name, value in kept.items():
-            setattr(main, name, value)
+        for name, item in kept.items():
+            setattr(main, name, item)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -22,6 +22,7 @@ from typing import Any
 from resperturb.engine.local import usable_cores
 from resperturb.engine.task import DiedError, Files, Task, Tell, collected
 from resperturb.errors import ResperturbError, StoppedError, UsageError
+from resperturb.extras import needed
 
 # Nodes of a cluster come and go, so a training gets more tries than a process of this machine.
 TRIES = 5
@@ -202,10 +203,9 @@ def _import_ray(address: str) -> Any:
         # Ray reads this when it is imported, and then binds to the loopback interface, on Linux too: nobody else has
         # any business with a cluster that is ours for an hour.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("the engine 'ray' needs the package ray: `pip install 'resperturb[ray]'`.") from None
+    needed("ray", "the engine 'ray'")
+    import ray
+
     return ray
 
 

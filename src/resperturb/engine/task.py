@@ -13,11 +13,9 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Shared:
-    """Data that many tasks of one machine or node read in place, sent there once.
+    """Data that many tasks of one machine or node read in place, sent there once, by the name ``key``.
 
-    Attributes:
-        key: Names the data.
-        pack: Called where the tasks come from; it returns the data, or None if every node must have them itself.
+    ``pack`` is called where the tasks come from; it returns None if every node must have the data itself.
     """
 
     key: str
