@@ -11,7 +11,7 @@ import time
 import torch
 
 from resperturb.auditing.worst_case import crafted_canary, crafted_weights, worst_case_audit
-from resperturb.data.loading import load
+from resperturb.data.loading import load_pair
 from resperturb.privacy.dpsgd import calibrate_dpsgd
 from resperturb.privacy.length import training_length
 from resperturb.training.predict import normalize
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
-    records = load(chosen.data, split="train", limit=chosen.records)
+    records = load_pair(chosen.data, limit=chosen.records)[0]
     images, labels = records.images[torch.arange(len(records))], records.labels
     plan = training_length(steps=chosen.steps, batch_size=len(records), records=len(records))
     proven = calibrate_dpsgd(epsilon=chosen.epsilon, delta=1e-5, length=plan)

@@ -16,7 +16,7 @@ parser.add_argument("--shadows", type=int, default=16)
 parser.add_argument("--jobs", type=int, help="trainings at a time")
 parser.add_argument("--out", default="runs/resnet18")
 options = parser.parse_args()
-data = rp.data.load("fashion-sample", split="train", limit=options.limit)  # or a folder of yours
+data = rp.data.load_pair("fashion-sample", limit=options.limit)[0]  # or a folder of yours
 pixels = data.images.float() / 255
 
 

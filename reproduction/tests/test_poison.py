@@ -16,7 +16,7 @@ from resperturb_reproduction.poison import (
     poison_configs,
 )
 
-from resperturb.data import load
+from resperturb.data import load_pair
 from resperturb.training import load_inputs, train
 from tests.conftest import tiny_config
 
@@ -35,7 +35,7 @@ def test_every_other_model_has_the_poison_as_often_as_asked(kind: Kind, tmp_path
 
 
 def test_clipbkd_lies_where_the_data_does_not() -> None:
-    images = load("fashion-sample", split="train", limit=1500)
+    images = load_pair("fashion-sample", limit=1500)[0]
     rows = images.images.flatten(1).double() - 127.5
     poison = make_poison(images, "clipbkd").images.flatten().double() - 127.5
     along = (rows @ (poison / poison.norm())).square().mean().sqrt()
@@ -47,7 +47,7 @@ def test_clipbkd_lies_where_the_data_does_not() -> None:
 
 def test_a_large_image_has_its_poison_in_the_middle() -> None:
     torch.manual_seed(0)
-    images = load("fashion-sample", split="train", limit=50, image_size=48)
+    images = load_pair("fashion-sample", limit=50, image_size=48)[0]
     poison = make_poison(images, "clipbkd").images[0, 0]
     assert (poison[:8] == 128).all()
     assert poison[8:40, 8:40].float().std() > 10

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from resperturb.data import load, load_pair
+from resperturb.data import load_pair
 from resperturb.errors import UsageError
 
 RNG = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def test_a_folder_of_parquet_files_with_declared_classes(tmp_path):
     assert first.labels.tolist() == [0, 1, 0, 1, 0, 1]
     assert np.array_equal(first.images.permute(0, 2, 3, 1), train)
     assert np.array_equal(second.images.permute(0, 2, 3, 1), test)
-    assert torch.equal(load(str(tmp_path), split="test").images, second.images)
+    assert torch.equal(load_pair(str(tmp_path))[1].images, second.images)
 
 
 def test_shards_are_read_in_order_and_errors_name_the_right_one(tmp_path):
@@ -153,18 +153,18 @@ def test_groups_in_both_parts_are_refused(tmp_path):
     write_parquet(tmp_path / "train.parquet", pictures(4), label=[0, 1, 0, 1], patient=[1, 2, 3, 4])
     write_parquet(tmp_path / "test.parquet", pictures(2), label=[0, 1], patient=[4, 5])
     refused(tmp_path, "1 group(s), e.g. '4'", group_column="patient")
-    assert len(load(str(tmp_path), split="test")) == 2
+    assert len(load_pair(str(tmp_path))[1]) == 2
 
 
 def test_columns_are_guessed_or_named(tmp_path):
     images = pictures(10)
     file = tmp_path / "a.parquet"
     write_parquet(file, images, image_column="img", fine_label=[0, 1] * 5)
-    assert load(str(file), split="train").num_classes == 2
+    assert load_pair(str(file))[0].num_classes == 2
     write_parquet(file, images, image_column="scan", diagnosis=["ill", "well"] * 5)
     refused(file, "holds the images", "'scan', 'diagnosis'", "--image-column")
     refused(file, "holds the labels", "'scan', 'diagnosis'", "--label-column", image_column="scan")
-    named = load(str(file), split="train", image_column="scan", label_column="diagnosis")
+    named = load_pair(str(file), image_column="scan", label_column="diagnosis")[0]
     assert named.classes == ("ill", "well")
 
 
@@ -218,7 +218,7 @@ def test_a_missing_group_is_refused(tmp_path):
 
 def test_numbers_that_are_no_indices_become_classes_in_numeric_order(tmp_path):
     file = write_parquet(tmp_path / "a.parquet", pictures(40), label=[10, 9, -1, 100] * 10)
-    train = load(str(file), split="train")
+    train = load_pair(str(file))[0]
     assert train.classes == ("-1", "9", "10", "100")
     assert torch.bincount(train.labels).tolist() == [8] * 4
 
@@ -278,12 +278,12 @@ def test_parts_are_made_alike_in_channels_and_refused_if_unlike_in_size(tmp_path
     write_parquet(tmp_path / "train.parquet", pictures(4, (8, 8, 3)), label=[0, 1, 0, 1])
     grey = pictures(2)
     write_parquet(tmp_path / "test.parquet", grey, label=[0, 1])
-    test = load(str(tmp_path), split="test")
+    test = load_pair(str(tmp_path))[1]
     assert test.channels == 3
     assert np.array_equal(test.images, np.stack([grey] * 3, axis=1))
     write_parquet(tmp_path / "test.parquet", pictures(2, (9, 7)), label=[0, 1])
     refused(tmp_path, "8x8", "7x9", "--image-size")
-    assert load(str(tmp_path), split="test", image_size=16).size == (16, 16)
+    assert load_pair(str(tmp_path), image_size=16)[1].size == (16, 16)
 
 
 def test_a_limit_is_a_fair_and_constant_choice_of_each_part(tmp_path):
@@ -293,8 +293,8 @@ def test_a_limit_is_a_fair_and_constant_choice_of_each_part(tmp_path):
     train, test = load_pair(str(tmp_path), limit=50)
     assert (len(train), len(test)) == (50, 10)
     assert 10 < int(train.labels.sum()) < 40
-    assert load(str(tmp_path), split="train", limit=50).fingerprint == train.fingerprint
-    small = {image.numpy().tobytes() for image in load(str(tmp_path), split="train", limit=20).images}
+    assert load_pair(str(tmp_path), limit=50)[0].fingerprint == train.fingerprint
+    small = {image.numpy().tobytes() for image in load_pair(str(tmp_path), limit=20)[0].images}
     assert small < {image.numpy().tobytes() for image in train.images}
     refused(tmp_path, "limit of 1", limit=1)
 
@@ -348,7 +348,7 @@ def test_a_corrupt_image_in_a_folder_is_refused_by_its_path(tmp_path):
 def test_mixed_sizes_in_a_folder_need_an_image_size(tmp_path):
     write_images(tmp_path, {"cat": pictures(5), "dog": pictures(5, (16, 12))})
     refused(tmp_path, "8x8", "12x16", "--image-size")
-    assert load(str(tmp_path), split="train", image_size=10).size == (10, 10)
+    assert load_pair(str(tmp_path), image_size=10)[0].size == (10, 10)
 
 
 def test_folders_without_images_are_refused(tmp_path):
@@ -407,7 +407,7 @@ def test_npz_images_may_come_in_any_usual_form(tmp_path):
 
     def loaded(images: np.ndarray) -> np.ndarray:
         np.savez(file, x_train=images, y_train=[0, 1] * 5, x_test=images, y_test=[0, 1] * 5)
-        return load(str(file), split="train").images.permute(0, 2, 3, 1).numpy()
+        return load_pair(str(file))[0].images.permute(0, 2, 3, 1).numpy()
 
     assert np.array_equal(loaded(colour), colour)
     assert np.array_equal(loaded(colour.transpose(0, 3, 1, 2)), colour)
@@ -469,7 +469,7 @@ def test_npz_arrays_that_are_not_there_or_do_not_match_are_refused(tmp_path):
     file = tmp_path / "a.npz"
     np.savez(file, pixels=pictures(4), labels=[0, 1, 0, 1])
     refused(file, "no array 'images'", "'pixels', 'labels'")
-    assert load(str(file), split="train", image_column="pixels").num_classes == 2
+    assert load_pair(str(file), image_column="pixels")[0].num_classes == 2
     np.savez(file, images=pictures(4), labels=[0, 1, 0])
     refused(file, "'labels'", "4 images")
     np.savez(file, x_train=pictures(4), y_train=[0, 1, 0, 1], x_test=pictures(1))
@@ -506,7 +506,7 @@ def test_short_forms_are_looked_up_in_the_data_folder_and_know_their_columns(nam
     for part in ("train", "test"):
         write_parquet(tmp_path / name / f"{part}.parquet", pictures(4), None, image, **decoy, **{label: [0, 1, 1, 0]})
     monkeypatch.setenv("RESPERTURB_DATA", str(tmp_path))
-    train = load(name, split="train")
+    train = load_pair(name)[0]
     assert train.labels.tolist() == [0, 1, 1, 0]
     assert train.name == name
 
@@ -515,7 +515,7 @@ def test_idc_is_grouped_by_patient_without_being_asked(tmp_path, monkeypatch):
     for part, who in (("train", ["a", "a", "b", "c"]), ("test", ["d", "d", "e", "f"])):
         write_parquet(tmp_path / "idc" / f"{part}.parquet", pictures(4), label=[0, 1, 1, 0], patient=who)
     monkeypatch.setenv("RESPERTURB_DATA", str(tmp_path))
-    train = load("idc", split="train")
+    train = load_pair("idc")[0]
     assert train.groups is not None
     assert train.groups.tolist() == ["a", "a", "b", "c"]
 
@@ -527,7 +527,7 @@ def test_a_short_form_that_is_nowhere_says_how_to_provide_it(tmp_path, monkeypat
 
 
 def test_without_a_network_a_hub_name_says_how_to_provide_it(tmp_path):
-    code = "from resperturb.data import load; load('cifar10', split='train')"
+    code = "from resperturb.data import load_pair; load_pair('cifar10')"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     environment.pop("RESPERTURB_DATA", None)
     run = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True)
@@ -548,7 +548,7 @@ def test_a_hub_data_set_is_read_like_its_parquet_files(tmp_path, monkeypatch):
         file = tmp_path / "set" / f"{part}.parquet"
         write_parquet(file, images, ["a", "b"], label=[0, 1, 1, 0, 1, 0], patient=[f"{part} {i}" for i in range(6)])
     # A folder stands in for a repository of the hub: the client reads both in the same way.
-    monkeypatch.setattr(hub, "hub_name", lambda spec: str(tmp_path / "set"))
+    monkeypatch.setitem(hub.SHORT_FORMS, "owner/name", str(tmp_path / "set"))
     train, test = hub.Hub().read(Place("owner/name", None, Columns(group="patient")))
     assert train.groups is not None
     assert train.groups.tolist() == [f"train {i}" for i in range(6)]
@@ -563,8 +563,3 @@ def test_a_hub_data_set_is_read_like_its_parquet_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("value", [0, -3, 1.5, True, "8"])
 def test_bad_sizes_and_limits_are_refused(option, value):
     refused("fashion-sample", repr(value), **{option: value})
-
-
-def test_the_split_is_train_or_test():
-    with pytest.raises(UsageError, match="'valid'"):
-        load("fashion-sample", split="valid")  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from resperturb.auditing import Job
 from resperturb.cli import app
 from resperturb.data import load_pair
 from resperturb.data.loading import load_column
+from resperturb.data.records import Columns
 from resperturb.errors import UsageError
 from resperturb.frontiers import Study, recipe_study
 from resperturb.frontiers.defence import DEFENCES
@@ -115,7 +116,7 @@ def test_a_column_of_subgroups_is_in_the_order_of_the_images(tmp_path: Path) -> 
     np.savez(file, images=images, labels=codes % 2, patient=codes // 2, sex=sex)
     for limit in (None, 20):
         train, _ = load_pair(str(file), group_column="patient", limit=limit)
-        found = load_column(str(file), "sex", group_column="patient", limit=limit)
+        found = load_column(str(file), "sex", Columns(group="patient"), limit)
         assert found.tolist() == sex[train.images[:, 0, 0, 0].numpy()].tolist()
 
 

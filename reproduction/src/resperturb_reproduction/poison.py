@@ -225,8 +225,8 @@ def jagielski(
 def make_poison(images: ImageSet, kind: Kind) -> ImageSet:
     """Make the poisoned record for models that are trained on ``images``; the same images give the same record.
 
-    >>> from resperturb.data import load
-    >>> poison = make_poison(load("fashion-sample", split="train", limit=100), "clipbkd")
+    >>> from resperturb.data import load_pair
+    >>> poison = make_poison(load_pair("fashion-sample", limit=100)[0], "clipbkd")
     >>> poison.images.shape, poison.name
     (torch.Size([1, 1, 28, 28]), 'clipbkd poison')
     """

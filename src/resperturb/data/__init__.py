@@ -5,7 +5,7 @@ from resperturb.extras import needed
 needed("train", "reading images")
 
 from resperturb.data.images import ImageSet, LoadSummary
-from resperturb.data.loading import load, load_pair
+from resperturb.data.loading import load_pair
 from resperturb.data.rows import in_chunks
 from resperturb.data.sources import DATA_VARIABLE, SAMPLE, SHORT_FORMS, data_sources
 from resperturb.data.splits import Quarters, four_quarters, held_out
@@ -21,6 +21,5 @@ __all__ = [
     "four_quarters",
     "held_out",
     "in_chunks",
-    "load",
     "load_pair",
 ]

@@ -38,9 +38,6 @@ def dicom_pixels(
     rescaling for the display are not applied: they differ from image to image.
 
     ``check_size`` is called with width and height before anything is unpacked.
-
-    Raises:
-        UsageError: If pydicom is missing, or the file has no image, many, or one of an unknown kind.
     """
     data = _read(file, where)
     rows, columns = (int(data.get(name) or 0) for name in ("Rows", "Columns"))

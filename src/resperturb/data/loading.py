@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import replace
 from multiprocessing import parent_process
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,44 +26,6 @@ _FIXED_SEED = 0
 _BEYOND_LIMIT = "images beyond the limit"
 
 _logger = logging.getLogger(__name__)
-
-
-class LoadOptions(TypedDict, total=False):
-    """The options of :func:`load_pair`, which explains them."""
-
-    image_column: str | None
-    label_column: str | None
-    group_column: str | None
-    group_pattern: str | None
-    positive: str | None
-    image_size: int | None
-    bits: int | None
-    limit: int | None
-    data_in: DataIn | None
-
-
-def load(spec: str, *, split: Literal["train", "test"], **options: Unpack[LoadOptions]) -> ImageSet:
-    """Load one part of a data set; :func:`load_pair` loads both for the price of one.
-
-    Args:
-        spec: The data, as for :func:`load_pair`.
-        split: ``"train"`` or ``"test"``.
-        options: Those of :func:`load_pair`.
-
-    Returns:
-        The images.
-
-    Raises:
-        UsageError: As by :func:`load_pair`, or there is no such split.
-
-    >>> load("fashion-sample", split="test", limit=100).images.shape
-    torch.Size([100, 1, 28, 28])
-    """
-    if split not in ("train", "test"):
-        raise UsageError(f"The split is 'train' or 'test', not {split!r}.")
-    # Classes, channels and size belong to the set as a whole: either part alone could get them wrong.
-    train, test = load_pair(spec, **options)
-    return train if split == "train" else test
 
 
 def load_pair(
@@ -161,9 +123,10 @@ def load_pair(
     train_images = decoded(train, decoder, place)
     test_images = decoded(test, decoder, place)
     if train_images.shape[2:] != test_images.shape[2:]:
+        sizes = [f"{images.shape[3]}x{images.shape[2]}" for images in (train_images, test_images)]
         raise UsageError(
-            f"The training images are {_size(train_images)} (width x height) and the test images "
-            f"{_size(test_images)}: give an image size (--image-size) and they are resized to it."
+            f"The training images are {sizes[0]} (width x height) and the test images {sizes[1]}: give "
+            "an image size (--image-size) and they are resized to it."
         )
     converted = (*sorted(decoder.tally.converted.items()), *sorted(noted.items()))
     left_out = tuple(sorted(skipped.items()))
@@ -185,21 +148,17 @@ def load_pair(
     return image_set(train, train_images), image_set(test, test_images)
 
 
-def load_column(spec: str, column: str, **options: Unpack[LoadOptions]) -> np.ndarray[Any, Any]:
-    """Load another column of the training images, in the order of :func:`load_pair` with the same options.
+def load_column(spec: str, column: str, columns: Columns, limit: int | None) -> np.ndarray[Any, Any]:
+    """Load another column of the training images, in the order of :func:`load_pair`.
 
     The same sources have it that may have a group column.
-
-    Raises:
-        UsageError: There is no such column.
     """
-    named = Columns(options.get("image_column"), options.get("label_column"), options.get("group_column"))
-    train, test = read_records(str(spec), replace(named, pattern=_pattern(options.get("group_pattern"))))
-    other, _ = read_records(str(spec), replace(named, group=column))
+    train, test = read_records(spec, columns)
+    other, _ = read_records(spec, replace(columns, group=column))
     if test is None:
         kept, _ = _held_out(train)
         other = other.select(kept)
-    values = _limited(other, options.get("limit")).groups
+    values = _limited(other, limit).groups
     assert values is not None
     return values
 
@@ -272,7 +231,3 @@ def _limited(records: Records, limit: int | None) -> Records:
     # A prefix would be one class only wherever the source is sorted by class.
     order = np.random.default_rng(_FIXED_SEED).permutation(len(records))
     return records.select(np.sort(order[:limit]))
-
-
-def _size(images: Images) -> str:
-    return f"{images.shape[3]}x{images.shape[2]}"

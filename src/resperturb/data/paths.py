@@ -18,15 +18,6 @@ def printable(name: object) -> str:
     return "".join(c.encode("unicode_escape").decode() if _is_odd(c) else c for c in str(name))
 
 
-def has_odd_characters(text: str) -> bool:
-    """Say whether text has control characters, or bytes that are not UTF-8.
-
-    >>> has_odd_characters("scan"), has_odd_characters("\x1b[31m")
-    (False, True)
-    """
-    return any(map(_is_odd, text))
-
-
 def _is_odd(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
@@ -38,11 +29,7 @@ def one_line(error: Exception) -> str:
 
 
 def expanded(path: str) -> Path:
-    """Make a path of text that may begin with ``~`` or ``~user``.
-
-    Raises:
-        UsageError: If there is no such user.
-    """
+    """Make a path of text that may begin with ``~`` or ``~user``."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -50,11 +37,7 @@ def expanded(path: str) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Say whether something is at ``path``; what cannot be a path is not there.
-
-    Raises:
-        UsageError: If a folder on the way may not be looked into.
-    """
+    """Say whether something is at ``path``; what cannot be a path is not there."""
     try:
         return path.exists()
     except PermissionError:
@@ -64,24 +47,10 @@ def exists(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading.
-
-    Raises:
-        UsageError: If it is a pipe, a device or a folder: such a file is refused at once and never waited for.
-        OSError: If it cannot be opened.
-    """
+    """Open a regular file for reading; a pipe, a device or a folder is refused at once and never waited for."""
     if not path.is_dir():
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if stat.S_ISREG(os.fstat(handle).st_mode):
             return os.fdopen(handle, "rb")
         os.close(handle)
     raise UsageError(f"{printable(path)} is no regular file (a pipe, a device or a folder): give a file.")
-
-
-def check_regular(path: Path) -> Path:
-    """Return ``path`` if it is a regular file that may be read; refuse it in one sentence if not."""
-    try:
-        open_regular(path).close()
-    except OSError as error:
-        raise UsageError(f"{printable(path)} cannot be read: {one_line(error)}.") from None
-    return path

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from resperturb.data.paths import has_odd_characters
+from resperturb.data.paths import printable
 from resperturb.errors import UsageError
 
 Label: TypeAlias = int | str
@@ -169,5 +169,5 @@ def _clean(value: Any, what: str) -> Any:
 
 
 def _check_text(text: str, what: str) -> None:
-    if has_odd_characters(text):
+    if printable(text) != text:
         raise UsageError(f"{what} is {text!r}, with control characters or bytes that are not UTF-8: rename it.")

@@ -27,11 +27,7 @@ class RowNumbers:
 
     @classmethod
     def of(cls, rows: Any) -> "RowNumbers":
-        """Check, sort and name row numbers.
-
-        Raises:
-            UsageError: They are no row numbers, repeat, or are none.
-        """
+        """Check, sort and name row numbers."""
         given = np.asarray(rows)
         if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) == 0 or given.min() < 0:
             raise UsageError("rows are at least one row number, counted from 0.")
@@ -60,9 +56,6 @@ def four_quarters(n: int, seed: int, groups: Sequence[Any] | np.ndarray[Any, Any
 
     Returns:
         Quarters of equal size, at most three records left out; with groups, as equal as these allow, none left out.
-
-    Raises:
-        UsageError: There are fewer than four records, or groups.
 
     >>> shadow_train, shadow_out, target_train, target_out = four_quarters(10, seed=0)
     >>> len(target_train)
@@ -112,9 +105,6 @@ def held_out(
 
     Returns:
         The indices of both parts. No class is ever missing from the training part.
-
-    Raises:
-        UsageError: Nothing can be held out.
 
     >>> train, test = held_out([0, 1] * 10)
     >>> len(train), len(test)

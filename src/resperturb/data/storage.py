@@ -19,7 +19,6 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from resperturb.data.paths import expanded
 from resperturb.data.records import Records, StreamedImages
 from resperturb.data.rows import Images, Pixels, Rows
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.progress import Lines
 
 DataIn: TypeAlias = Literal["memory", "disk"]
 DATA_IN_VARIABLE = "RESPERTURB_DATA_IN"
@@ -45,7 +45,6 @@ SHARE_OF_MEMORY = 0.4
 _SPARE_BYTES = 1 << 28
 # To be raised when the same file would be decoded to other pixels.
 _DECODING = 2
-_SECONDS_BETWEEN_MESSAGES = 30
 
 _logger = logging.getLogger(__name__)
 
@@ -135,10 +134,16 @@ def _filled(file: Path, records: Records, decoder: Decoder) -> Pixels:
 
     def allocate(shape: tuple[int, ...]) -> Pixels:
         parts.append(file.with_name(f".{file.name}.{secrets.token_hex(4)}.part"))
-        _refuse_too_large(shape, records, file.parent)
+        needed, free = math.prod(shape), shutil.disk_usage(file.parent).free
+        if needed + _SPARE_BYTES > free:
+            raise ResperturbError(
+                f"The {shape[0]:,} images of {records.origin} need {needed / 2**30:,.2f} GiB decoded, and "
+                f"{file.parent} has {free / 2**30:,.2f} GiB free: make room (what was decoded before may be deleted "
+                f"there), set {CACHE_VARIABLE} to a folder on a larger disk, or give a smaller --image-size."
+            )
         _logger.info(
             "%s: decoding %s images once (%.2f GiB) into %s, where they are read from.",
-            records.origin, f"{shape[0]:,}", math.prod(shape) / 2**30, file,
+            records.origin, f"{shape[0]:,}", needed / 2**30, file,
         )  # fmt: skip
         return _reserved(parts[-1], shape)
 
@@ -164,16 +169,6 @@ def _filled(file: Path, records: Records, decoder: Decoder) -> Pixels:
                 part.unlink(missing_ok=True)
     assert there is not None
     return there
-
-
-def _refuse_too_large(shape: tuple[int, ...], records: Records, folder: Path) -> None:
-    needed, free = math.prod(shape), shutil.disk_usage(folder).free
-    if needed + _SPARE_BYTES > free:
-        raise ResperturbError(
-            f"The {shape[0]:,} images of {records.origin} need {needed / 2**30:,.2f} GiB decoded, and {folder} has "
-            f"{free / 2**30:,.2f} GiB free: make room (what was decoded before may be deleted there), set "
-            f"{CACHE_VARIABLE} to a folder on a larger disk, or give a smaller image size (--image-size)."
-        )
 
 
 def _reserved(file: Path, shape: tuple[int, ...]) -> Pixels:
@@ -216,10 +211,8 @@ def _locked(handle: int, file: Path) -> bool:
 
 def _reported(records: Records) -> Iterator[Any]:
     """Yield the images of records, and say from time to time how many have been taken."""
-    told = time.monotonic()
+    lines = Lines("decoding", _logger.info, unit="images")
     images: Iterable[Any] = records.images
     for number, image in enumerate(images):
-        if time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
-            told = time.monotonic()
-            _logger.info("Decoded %s of %s images.", f"{number:,}", f"{len(records):,}")
+        lines.step(number, len(records))
         yield image

@@ -23,6 +23,7 @@ from resperturb.bounds.audit_result import RECORD
 from resperturb.data.canaries import Canaries
 from resperturb.data.images import ImageSet
 from resperturb.data.loading import load_column
+from resperturb.data.records import Columns
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.frontiers.api import subgroups_of
 from resperturb.frontiers.curve import Setting
@@ -242,15 +243,8 @@ def recipe_study(
 
 
 def _subgroups(data: DataConfig, column: str, candidates: Candidates, canaries: int) -> Texts:
-    values = load_column(
-        data.spec,
-        column,
-        image_column=data.image_column,
-        label_column=data.label_column,
-        group_column=data.group_column,
-        group_pattern=data.group_pattern,
-        limit=data.limit,
-    )
+    columns = Columns(data.image_column, data.label_column, data.group_column, data.group_pattern)
+    values = load_column(data.spec, column, columns, data.limit)
     return subgroups_of(np.append(values, [None] * canaries), candidates, len(values) + canaries)
 
 

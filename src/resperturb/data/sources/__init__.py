@@ -26,26 +26,16 @@ TEST_NAMES = ("test", "validation", "valid", "val")
 Parts: TypeAlias = tuple[Records, Records | None]
 
 
-@dataclass(frozen=True)
-class ShortForm:
-    """A data set known by a short name: its name on the hub (None: not there), its columns, where else it is."""
-
-    hub: str | None
-    columns: Columns
-    published: str = ""
-
-
+# Data sets known by a short name: their names on the hub (None: not there).
 SHORT_FORMS = {
-    "mnist": ShortForm("ylecun/mnist", Columns("image", "label")),
-    "fashion_mnist": ShortForm("zalando-datasets/fashion_mnist", Columns("image", "label")),
-    "cifar10": ShortForm("uoft-cs/cifar10", Columns("img", "label")),
-    "cifar100": ShortForm("uoft-cs/cifar100", Columns("img", "fine_label")),
-    "idc": ShortForm(
-        None,
-        Columns("image", "label", "patient"),
-        "It is published as Breast Histopathology Images (docs/how-to/reproduce.md has a script for it).",
-    ),
+    "mnist": "ylecun/mnist",
+    "fashion_mnist": "zalando-datasets/fashion_mnist",
+    "cifar10": "uoft-cs/cifar10",
+    "cifar100": "uoft-cs/cifar100",
+    "idc": None,
 }
+# The columns of their groups.
+GROUPS = {"idc": "patient"}
 
 
 @dataclass(frozen=True)
@@ -100,8 +90,7 @@ def read_records(spec: str, columns: Columns) -> Parts:
     if place.path is not None:
         raise UsageError(f"{place.spec!r} is of no known kind: give a .parquet file, an .npz file or a folder.")
     if place.spec in SHORT_FORMS:
-        published = SHORT_FORMS[place.spec].published
-        raise UsageError(f"{place.spec!r} is on no hub known here: {place.locally()} {published}".rstrip())
+        raise UsageError(f"{place.spec!r} is on no hub known here: {place.locally()}")
     raise UsageError(
         f"There is no file or folder {place.spec!r}, and it is none of the known names "
         f"({', '.join([SAMPLE, *SHORT_FORMS])}) nor a hub name (owner/name): check the path."
@@ -132,13 +121,7 @@ def find_place(spec: str, columns: Columns) -> Place:
         raise UsageError(f"Name the data: {SAMPLE!r}, a file, a folder or a hub name.")
     if spec == SAMPLE:
         return Place(spec, None, columns)
-    usual = SHORT_FORMS[spec].columns if spec in SHORT_FORMS else Columns()
-    known = replace(
-        columns,
-        image=columns.image or usual.image,
-        label=columns.label or usual.label,
-        group=columns.group or usual.group,
-    )
+    known = replace(columns, group=columns.group or GROUPS.get(spec))
     root = os.environ.get(DATA_VARIABLE)
     if root and is_hub_name(spec) and exists(local := expanded(root) / spec):
         return Place(spec, local, known)

@@ -21,7 +21,7 @@ class Hub:
 
     def accepts(self, place: Place) -> bool:
         """Say whether this is no mistyped path but a name: the hub is asked only for what cannot be meant as one."""
-        name = hub_name(place.spec)
+        name = SHORT_FORMS.get(place.spec, place.spec)
         if place.path is not None or name is None or "/" not in name or not is_hub_name(name):
             return False
         path = Path(place.spec)
@@ -30,7 +30,7 @@ class Hub:
 
     def read(self, place: Place) -> Parts:
         """Download the data set, or take it from the cache."""
-        name = hub_name(place.spec)
+        name = SHORT_FORMS.get(place.spec, place.spec)
         assert name is not None
         try:
             dataset = _download(name)
@@ -49,15 +49,6 @@ class Hub:
             read_split(dataset["train"], place.columns, f"split 'train' of {name}"),
             None if test is None else read_split(dataset[test], place.columns, f"split {test!r} of {name}"),
         )
-
-
-def hub_name(spec: str) -> str | None:
-    """Give the name on the hub of what the user asked for; None if it has none.
-
-    >>> hub_name("cifar10"), hub_name("idc")
-    ('uoft-cs/cifar10', None)
-    """
-    return SHORT_FORMS[spec].hub if spec in SHORT_FORMS else spec
 
 
 def read_split(dataset: Any, columns: Columns, origin: str) -> Records:

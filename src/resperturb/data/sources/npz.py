@@ -1,7 +1,8 @@
-"""Images in a .npz file of arrays."""
+"""Images in a .npz file of arrays, and the embedded sample of Fashion-MNIST, which is one."""
 
-import math
 import zipfile
+from dataclasses import replace
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from resperturb.data.paths import one_line, open_regular, printable
 from resperturb.data.records import Columns, Records, clean_groups, clean_labels, identity_of
-from resperturb.data.sources import Parts, Place, data_sources
+from resperturb.data.sources import SAMPLE, Parts, Place, data_sources
 from resperturb.data.storage import SHARE_OF_MEMORY, physical_memory
 from resperturb.errors import UsageError
 
-_ENCRYPTED = 0x1
+CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
 
 
 @data_sources.register("npz")
@@ -28,6 +31,22 @@ class Npz:
         """Read the arrays."""
         assert place.path is not None
         return read_npz(place.path, place.columns)
+
+
+@data_sources.register("sample")
+class Sample:
+    """``fashion-sample``: 4,000 training and 2,000 test images that come with the package."""
+
+    def accepts(self, place: Place) -> bool:
+        """Say whether the sample is asked for by its name."""
+        return place.spec == SAMPLE and place.path is None
+
+    def read(self, place: Place) -> Parts:
+        """Read the archive of the package."""
+        with as_file(files("resperturb.data") / "embedded" / f"{SAMPLE}.npz") as file:
+            train, test = read_npz(file, place.columns)
+        assert test is not None
+        return replace(train, names=CLASSES), replace(test, names=CLASSES)
 
 
 def read_npz(file: Path, columns: Columns) -> Parts:
@@ -48,82 +67,52 @@ def read_npz(file: Path, columns: Columns) -> Parts:
         with open_regular(file) as opened:
             if not zipfile.is_zipfile(opened):
                 raise UsageError(f"{shown} is no npz file (an archive of arrays), or a damaged one.")
-            with zipfile.ZipFile(opened) as archive:
-                return _parts(_Arrays(file, shown, archive), columns)
+            opened.seek(0)
+            with np.load(opened, allow_pickle=False) as arrays:
+                return _parts(_Arrays(file, shown, arrays), columns)
     except UsageError:
         raise
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {one_line(error)}.") from None
     except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
-        raise UsageError(f"{shown} is a damaged npz file or cannot be read: {one_line(error)}.") from None
+        raise UsageError(f"{shown} is damaged, encrypted or holds pickled objects: {one_line(error)}.") from None
 
 
 class _Arrays:
-    """The arrays of an open archive, each checked before it is read."""
+    """The arrays of an open archive, by name."""
 
-    def __init__(self, file: Path, shown: str, archive: zipfile.ZipFile) -> None:
-        self.file, self.shown, self.archive = file, shown, archive
-        self.infos: dict[str, zipfile.ZipInfo] = {}
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            if name in self.infos:
-                raise UsageError(f"There are two arrays {name!r} in {shown}: save it anew.")
-            self.infos[name] = info
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.infos
+    def __init__(self, file: Path, shown: str, arrays: Any) -> None:
+        self.file, self.shown, self.arrays = file, shown, arrays
+        names = arrays.files
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"There are two arrays {twice[0]!r} in {shown}: save it anew.")
+        self.sizes = dict(zip(names, (info.file_size for info in arrays.zip.infolist()), strict=True))
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        if name not in self.infos:
-            there = ", ".join(repr(present) for present in self.infos) or "none"
+        if name not in self.sizes:
+            there = ", ".join(map(repr, self.sizes)) or "none"
             raise UsageError(
                 f"There is no array {name!r} in {self.shown}; its arrays are {there}. Images and labels are expected "
                 "as 'images', 'labels' or 'x_train', 'y_train', 'x_test', 'y_test'."
             )
-        info = self.infos[name]
-        if info.flag_bits & _ENCRYPTED:
-            raise UsageError(f"{self.shown} is encrypted: decrypt it first.")
-        with self.archive.open(info) as member:
-            shape, fortran, dtype = _header(member)
-            start = member.tell()
-            if dtype.hasobject:
-                raise UsageError(
-                    f"{self.shown} holds pickled objects, which may run code when loaded: save plain arrays of "
-                    "numbers or text with numpy.savez."
-                )
-            needed = math.prod(shape) * dtype.itemsize
-            if needed != info.file_size - start:
-                raise UsageError(
-                    f"The array {name!r} of {self.shown} claims the shape {shape} of {dtype}, {needed:,} bytes, and "
-                    f"the file has {info.file_size - start:,} for it: save it anew."
-                )
-            if needed > SHARE_OF_MEMORY * physical_memory():
-                raise UsageError(
-                    f"The array {name!r} of {self.shown} takes {needed / 2**30:,.0f} GiB unpacked, too much of this "
-                    "machine's memory: use parquet files or an image folder."
-                )
-            values = np.frombuffer(member.read(), dtype)
-        return values.reshape(shape, order="F" if fortran else "C")
-
-
-def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    major, _ = np.lib.format.read_magic(member)
-    read: Any = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(member)
-    if any(side < 0 for side in shape):
-        raise ValueError(f"an array of the shape {shape}")
-    return shape, fortran, dtype
+        if self.sizes[name] > SHARE_OF_MEMORY * physical_memory():
+            raise UsageError(
+                f"The array {name!r} of {self.shown} takes {self.sizes[name] / 2**30:,.0f} GiB unpacked, too much of "
+                "this machine's memory: use parquet files or an image folder."
+            )
+        found: np.ndarray[Any, Any] = self.arrays[name]
+        return found
 
 
 def _parts(arrays: _Arrays, columns: Columns) -> Parts:
     image, label, group = columns.image or "x", columns.label or "y", columns.group
-    if f"{image}_train" not in arrays:
+    if f"{image}_train" not in arrays.sizes:
         return _records(arrays, columns.image or "images", columns.label or "labels", group), None
 
     def part(name: str) -> Records:
         return _records(arrays, f"{image}_{name}", f"{label}_{name}", group and f"{group}_{name}")
 
-    return part("train"), part("test") if f"{image}_test" in arrays else None
+    return part("train"), part("test") if f"{image}_test" in arrays.sizes else None
 
 
 def _records(arrays: _Arrays, image: str, label: str, group: str | None) -> Records:

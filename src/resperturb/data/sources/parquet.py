@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from resperturb.data.paths import check_regular, one_line, printable
+from resperturb.data.paths import one_line, open_regular, printable
 from resperturb.data.records import Columns, Records, StreamedImages, clean_groups, clean_labels, identity_of
 from resperturb.data.sources import TEST_NAMES, Parts, Place, data_sources
 from resperturb.errors import UsageError
@@ -69,7 +69,8 @@ def read_parquet(files: Sequence[Path], columns: Columns) -> Records:
     where: list[str] = []
     found, declared = columns, None
     for file in files:
-        with _readable(check_regular(file)):
+        with _readable(file):
+            open_regular(file).close()  # a pipe would be waited for
             schema = parquet.read_schema(file)
             found = find_columns(schema.names, found, printable(file))
             declared = _class_names(schema.metadata, found.label) if not parts else declared
