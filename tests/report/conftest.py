@@ -15,9 +15,9 @@ from resperturb.bounds import AuditResult
 from resperturb.data import load_pair
 from resperturb.report.collect import ReportedModel, model_of_audit, open_models
 from resperturb.training.audited import audit_run
+from resperturb.training.folders import OpenedRun
 from resperturb.training.loop import train
 from resperturb.training.run import Run, open_run
-from resperturb.training.subject import OpenedRun
 from tests.conftest import tiny_config
 
 NASTY = "<script>alert(1)</script>"

@@ -21,9 +21,8 @@ from resperturb.training.distributed import Execution
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import train
 from resperturb.training.methods.dpsgd import Dpsgd
-from resperturb.training.predict import normalize
+from resperturb.training.predict import class_scores, normalize
 from resperturb.training.run import open_run
-from resperturb.training.scores import class_scores
 from resperturb.training.steps import Steps, class_weights
 from tests.conftest import tiny_config as config_of_sample
 

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from resperturb.cli import app
 from resperturb.errors import BusyError, ResperturbError, UsageError
-from resperturb.training import secret
 from resperturb.training.config import TrainConfig
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import evaluate, train
@@ -59,7 +58,7 @@ def holders_of_the_secret(folder: Path) -> list[Path]:
 def test_no_kill_at_any_file_operation_leaves_the_secret_in_a_finished_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret.os, "urandom", lambda count: SECRET)
+    monkeypatch.setattr(os, "urandom", lambda count: SECRET)
     config = tiny_config(epochs=1, data={"limit": 40}, method="dpsgd", seeded_noise=False, batch_size=5)
     whole = train(config, out=tmp_path / "whole")
     assert holders_of_the_secret(whole.path) == []

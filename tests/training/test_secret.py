@@ -12,7 +12,6 @@ from resperturb.errors import ResperturbError
 from resperturb.training.config import TrainConfig
 from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.run import Run
-from resperturb.training.secret import noise_secret, secrecy
 from tests.conftest import tiny_config as seeded_config
 
 NOISE = {"name": "additive", "gamma": 0.5}
@@ -65,16 +64,17 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path: Path) -> N
 
 
 def test_no_two_runs_share_noise_even_with_one_secret(tmp_path: Path) -> None:
-    assert noise_secret(tmp_path, "a" * 16) == noise_secret(tmp_path, "a" * 16)
-    assert noise_secret(tmp_path, "a" * 16) != noise_secret(tmp_path, "b" * 16)
+    one, other = Run(tmp_path, tiny_config()), Run(tmp_path, tiny_config(seed=1))
+    assert one.noise_secret() == one.noise_secret()
+    assert one.noise_secret() != other.noise_secret()
 
 
 def test_a_damaged_secret_is_noticed(tmp_path: Path) -> None:
     (tmp_path / ".secret").write_bytes(b"short")
     with pytest.raises(ResperturbError, match="damaged"):
-        noise_secret(tmp_path, "a" * 16)
+        Run(tmp_path, tiny_config()).noise_secret()
 
 
 def test_seeded_noise_meets_no_assumption_of_secrecy() -> None:
-    assert secrecy(tiny_config()).status == "enforced"
-    assert secrecy(seeded_config()).status == "not met"
+    assert tiny_config().secrecy.status == "enforced"
+    assert seeded_config().secrecy.status == "not met"

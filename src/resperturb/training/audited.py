@@ -31,18 +31,16 @@ from resperturb.perturbation import noise_off
 from resperturb.perturbation.presence import networks_of
 from resperturb.privacy import Guarantee
 from resperturb.progress import Lines, duration
-from resperturb.training.augmented import augmented
+from resperturb.training.augment import VARIANTS, augmented
 from resperturb.training.config import DataConfig, TrainConfig
+from resperturb.training.folders import describe
 from resperturb.training.inputs import Inputs, load_inputs, packed, receive
 from resperturb.training.loop import train
 from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.run import AUDIT, Run, guarantee_of
-from resperturb.training.subject import describe
 
 # Rows in no model only break ties among those that beat all others, so a few will do.
 MOST_POPULATION = 200
-# The image, its mirror image, and both shifted once in each direction along an axis.
-AUGMENTED = 10
 SEEDS = 2**31
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
@@ -80,7 +78,7 @@ class AskedRun:
     def queries(self, some: Ints, draws: tuple[int, ...]) -> tuple[Query, ...]:
         """With and without noise; the networks of an ensemble apart; augmented as the training augmented."""
         config = self.run.config
-        count = AUGMENTED if config.augment != "none" else 0
+        count = len(VARIANTS) if config.augment != "none" else 0
         return queries_for(config.is_noisy, draws, config.network.networks, count)
 
     def outputs(self, rows: Ints, query: Query) -> Iterator[Floats]:
@@ -117,10 +115,7 @@ class AskedRun:
 class RunTrainee:
     """The recipe of a run, which trains models on given rows.
 
-    Attributes:
-        config: The configuration of the run; its data name the table.
-        target: The run that is model 0; None if every model is trained.
-        name: Name in headlines.
+    Its data name the table. ``target`` is the run that is model 0; None if every model is trained.
     """
 
     config: TrainConfig

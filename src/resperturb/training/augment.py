@@ -7,6 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 PADDING = 4
+# Of the area and of the ratio of width to height, as in training on ImageNet.
+AREAS = (0.08, 1.0)
+RATIOS = (3 / 4, 4 / 3)
+# The image, its mirror image, and both shifted by pixels down and to the right, once along each axis.
+VARIANTS = tuple(
+    (mirrored, down, right)
+    for down, right in ((0, 0), (2, 0), (-2, 0), (0, 2), (0, -2))
+    for mirrored in (False, True)
+)
 
 
 def crop_and_flip(
@@ -30,11 +39,6 @@ def crop_and_flip(
     padded = F.pad(images, (PADDING,) * 4)
     which = torch.arange(count)[:, None, None]
     return padded[which, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
-
-
-# Of the area and of the ratio of width to height, as in training on ImageNet.
-AREAS = (0.08, 1.0)
-RATIOS = (3 / 4, 4 / 3)
 
 
 def resized_crop_and_flip(
@@ -62,3 +66,18 @@ def resized_crop_and_flip(
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     cut = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
     return cut.round_().to(torch.uint8)
+
+
+def augmented(images: Tensor, variant: int) -> Tensor:
+    """Return images as the training may have seen them, in one of the variants.
+
+    A model memorises augmented images, so LiRA and RMIA ask about several of them (Carlini et al. 2022, Zarifzadeh et
+    al. 2024): LiRA takes the answers as dimensions, RMIA averages them, label-only counts their votes.
+
+    >>> row = torch.tensor([[[[1, 2, 3, 4]]]])
+    >>> augmented(row, 1).flatten().tolist(), augmented(row, 6).flatten().tolist()
+    ([4, 3, 2, 1], [0, 0, 1, 2])
+    """
+    mirrored, down, right = VARIANTS[variant]
+    found = images.flip(-1) if mirrored else images
+    return F.pad(found, (right, -right, down, -down))

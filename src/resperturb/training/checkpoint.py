@@ -55,19 +55,6 @@ class Progress:
     processes: list[int] = field(default_factory=list)
     epsilon: float | None = None
 
-    def note(self, loss_sum: float, correct: int, seen: int) -> None:
-        """Add a batch to the counts of the epoch.
-
-        >>> progress = Progress()
-        >>> progress.note(loss_sum=2.0, correct=3, seen=4)
-        >>> progress.note(loss_sum=1.0, correct=1, seen=2)
-        >>> progress.loss_sum / progress.seen, progress.correct
-        (0.5, 4)
-        """
-        self.loss_sum += loss_sum
-        self.correct += correct
-        self.seen += seen
-
     @property
     def best_epoch(self) -> int:
         """The first epoch with the largest validation accuracy, from 1; 0 if none was measured."""
@@ -124,7 +111,11 @@ class Checkpoint:
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put a training back to where it was."""
         model.load_state_dict(_under("model.", self.tensors))
-        _restore_optimizer(optimizer, _under("optimizer.", self.tensors))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under("optimizer.", self.tensors).items():
+            index, key = name.split(".", 1)
+            state.setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         torch.set_rng_state(self.tensors["random.cpu"])
         if "random.cuda" in self.tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(self.tensors["random.cuda"])
@@ -135,9 +126,6 @@ def read_checkpoint(path: Path, digest: str) -> Checkpoint | None:
 
     A checkpoint is written whole or not at all, so one that cannot be read was damaged afterwards: that is an error,
     not a silent new start.
-
-    Raises:
-        ResperturbError: It is damaged, or of another configuration.
     """
     if not path.exists():
         return None
@@ -168,11 +156,3 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -29,6 +29,7 @@ from resperturb.files import parse_yaml
 from resperturb.models.names import ON_FEATURES, NetworkName, parse_name
 from resperturb.models.source import Argument, Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
+from resperturb.privacy.guarantee import Assumption
 from resperturb.training.loss import Loss, loss_of
 from resperturb.training.method import Method, method_of
 from resperturb.training.predict import Constants
@@ -260,12 +261,11 @@ LossField = Annotated[
 class TrainConfig(_Frozen):
     """Everything that decides what the trained weights are.
 
-    The defaults are the paper's: SGD with momentum 0.9 and weight decay 1e-4, batches of 128, a learning rate of 0.1
-    that the schedule ``he`` divides by 10 at 50% and 75% of the epochs, and ``quarter`` by 4 at 20, 40, 60 and 80%.
+    The defaults are the paper's. The schedule ``he`` divides the learning rate by 10 at 50% and 75% of the epochs,
+    and ``quarter`` by 4 at 20, 40, 60 and 80%.
     Networks of other sources bring what their users choose: AdamW, ``cosine`` after a warm-up, ImageNet's constants;
     see ``NetworkSource.recipe``. Pixels are normalised by constants (``normalization="imagenet"``, or ``mean`` and
-    ``std``) rather than by statistics of the private images, which would leak through them. ``class_weights`` are
-    ``"balanced"``, or one weight per class.
+    ``std``) rather than by statistics of the private images, which would leak through them.
     ``method`` is how it is trained: ``{"name": "sgd"}``, or ``{"name": "dpsgd", ...}`` with its parameters, which
     brings the paper's ``quarter`` and GroupNorm as defaults. Training noise comes from a secret of the operating
     system; ``seeded_noise`` draws it from ``seed`` instead, for experiments that must repeat, and proves nothing.
@@ -376,6 +376,19 @@ class TrainConfig(_Frozen):
         return self.perturbation is not None and self.perturbation.is_noisy
 
     @property
+    def secrecy(self) -> Assumption:
+        """Whether the noise of the training could be drawn again."""
+        if self.seeded_noise:
+            return Assumption(
+                "not met",
+                "The noise must be secret, and it follows from the seed of the run (--seeded-noise): anyone who "
+                "knows the seed can draw it again and subtract it.",
+            )
+        return Assumption(
+            "enforced", "The noise comes from 128 bits of the operating system, deleted when the training ended."
+        )
+
+    @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name what this configuration trains.
 
@@ -404,12 +417,6 @@ class TrainConfig(_Frozen):
             rows: Row numbers of the table: the training images, then the canaries of this configuration. So a row
                 number means the same for every model of an audit.
             seed: The seed of the training.
-
-        Returns:
-            A configuration of the part ``rows``; a run of it keeps the row numbers in ``rows.npy``.
-
-        Raises:
-            UsageError: The row numbers are negative, repeat, or are none.
 
         >>> config = TrainConfig(data=DataConfig(spec="fashion-sample")).on_rows([5, 2], seed=1)
         >>> config.data.part, config.data.rows.numbers.tolist(), config.seed
@@ -452,26 +459,18 @@ class TrainConfig(_Frozen):
 
 
 # Fields that digests did not have at first, and two that they have under other names.
-_ADDED = frozenset({"bits", "rows", "canaries_for", "group_pattern", "positive", "validation", "patience"}) | {
-    *(
-        "model_args",
-        "weights",
-        "network_fingerprint",
-        "optimizer",
-        "warmup_epochs",
-        "class_weights",
-        "precision",
-        "loss",
-    )
+_ADDED = {
+    *("bits", "rows", "canaries_for", "group_pattern", "positive", "validation", "patience", "model_args", "weights"),
+    *("network_fingerprint", "optimizer", "warmup_epochs", "class_weights", "precision", "loss"),
 }
-_RENAMED = frozenset({"method", "seeded_noise"})
+_RENAMED = {"method", "seeded_noise"}
 
 
 def _named(config: BaseModel) -> dict[str, Any]:
     """Take the values that a digest names."""
     fields = type(config).model_fields
     defaults = {name: fields[name].get_default(call_default_factory=True, validated_data={}) for name in fields}
-    values = config.model_dump(mode="json", exclude=set(_RENAMED)).items()
+    values = config.model_dump(mode="json", exclude=_RENAMED).items()
     return {name: value for name, value in values if name not in _ADDED or getattr(config, name) != defaults[name]}
 
 
@@ -483,9 +482,6 @@ def make_config(**values: Any) -> TrainConfig:
 
     Returns:
         The configuration.
-
-    Raises:
-        UsageError: A value is wrong.
 
     >>> make_config(data={"spec": "fashion-sample"}, epochs=0)
     Traceback (most recent call last):

@@ -84,13 +84,7 @@ def _train_again(module: nn.Module, args: Any, output: Any) -> None:
 
 
 def conv2d_grad_sample(layer: nn.Conv2d, activations: list[Tensor], backprops: Tensor) -> dict[Tensor, Tensor]:
-    """Compute the gradients of a convolution's parameters, with the records in front.
-
-    Args:
-        layer: The convolution.
-        activations: Its input, in a list of one.
-        backprops: The gradient with respect to its output.
-    """
+    """Compute the gradients of a convolution's parameters, with the records in front."""
     inputs = activations[0].to(backprops.dtype)
     records = len(inputs)
     padding = layer.padding

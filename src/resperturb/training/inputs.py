@@ -17,27 +17,12 @@ from resperturb.errors import UsageError
 from resperturb.training.config import DataConfig
 
 # The settings of the data that say how images are read.
-READING = (
-    "image_column",
-    "label_column",
-    "group_column",
-    "group_pattern",
-    "positive",
-    "image_size",
-    "bits",
-    "limit",
-)
+READING = {"image_column", "label_column", "group_column", "group_pattern", "positive", "image_size", "bits", "limit"}
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """All images that a configuration names, and which of them its models are trained on.
-
-    Attributes:
-        train: All training images.
-        test: The test images.
-        data: Which part of them is trained on, with which canaries, and the seeds that decide.
-    """
+    """All images that a configuration names, and which of them its models are trained on."""
 
     train: ImageSet
     test: ImageSet
@@ -142,11 +127,7 @@ class Inputs:
         return self.train if self.canaries is None else concatenated(self.train, self.canaries.images)
 
     def members(self) -> ImageSet:
-        """Return the images that a model is trained on, and the canaries whose coin says so.
-
-        Raises:
-            UsageError: The configuration names rows that are not there, or by their digest only.
-        """
+        """Return the images that a model is trained on, and the canaries whose coin says so."""
         images = self.train.select(self.member_indices)
         if self.canaries is None:
             return images
@@ -191,7 +172,7 @@ def load_inputs(data: DataConfig) -> Inputs:
     Raises:
         UsageError: They cannot be read, or are not those of the fingerprint that ``data`` carries.
     """
-    reading = {name: getattr(data, name) for name in READING}
+    reading = data.model_dump(include=READING)
     try:
         pair = _received.get(data.fingerprint) or _read_pair(data.spec, **reading, data_in=chosen_data_in())
     except UsageError as error:

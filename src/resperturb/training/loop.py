@@ -31,10 +31,8 @@ from resperturb.training.distributed import Execution, World, joined
 from resperturb.training.inputs import Inputs, load_inputs
 from resperturb.training.network import check_network, network_fingerprint
 from resperturb.training.precision import settle_precision
-from resperturb.training.predict import normalize, predict
+from resperturb.training.predict import ClassScores, class_scores, normalize, predict
 from resperturb.training.run import Run, TrainingResult, held_run
-from resperturb.training.scores import ClassScores, class_scores
-from resperturb.training.secret import noise_secret
 from resperturb.training.steps import StepOutcome, Steps
 
 # How many times in a training the test images are looked at: often enough for a curve, rarely enough to be free. Of
@@ -140,7 +138,7 @@ def _train(
 ) -> None:
     config = run.config
     members = inputs.members()
-    secret = None if config.seeded_noise else world.first(lambda: noise_secret(run.path, config.digest))
+    secret = None if config.seeded_noise else world.first(run.noise_secret)
     steps = config.method.steps(config, members, Execution(accelerator, world, secret))
     progress, best = _begin(run, steps, world)
     started = time.monotonic() - progress.seconds
@@ -168,9 +166,14 @@ def _train(
                 outcome = _take_step(steps, progress)
                 on_update(Update(epoch * steps.per_epoch + progress.step, total, epoch))
                 loss_sum, right, seen, stop = world.sum(*outcome, stop_requested())
-                progress.note(loss_sum, int(right), int(seen))
+                progress.loss_sum += loss_sum
+                progress.correct += int(right)
+                progress.seen += int(seen)
                 if not math.isfinite(progress.loss_sum):
-                    raise ResperturbError(_not_finite(config, progress))
+                    raise ResperturbError(
+                        f"the loss is not finite any more in epoch {epoch + 1}, batch {progress.step}: the training "
+                        f"has diverged. {_advice(config)}"
+                    )
                 if stop:
                     progress.epsilon = steps.epsilon(progress)
                     world.first(save_progress)
@@ -187,11 +190,10 @@ def _train(
 
 def _begin(run: Run, steps: Steps, world: World) -> tuple[Progress, dict[str, torch.Tensor]]:
     """Go on from the checkpoint, in all processes alike, or start; also give the best weights so far."""
-
-    def read() -> Checkpoint | Progress:
-        return read_checkpoint(run.checkpoint_path, run.config.digest) or Progress()
-
-    found, best = world.first(read), {}
+    found: Checkpoint | Progress = world.first(
+        lambda: read_checkpoint(run.checkpoint_path, run.config.digest) or Progress()
+    )
+    best: dict[str, torch.Tensor] = {}
     if isinstance(found, Checkpoint):
         best = found.best
         if found.generator and found.generator != _generator(steps):
@@ -330,13 +332,6 @@ def clipped_share(members: ImageSet, config: TrainConfig, radius: float) -> floa
 def _write_metrics(run: Run, history: list[EpochMetrics]) -> None:
     lines = ({name: value for name, value in plain(entry).items() if value is not None} for entry in history)
     write_bytes(run.metrics_path, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
-
-def _not_finite(config: TrainConfig, progress: Progress) -> str:
-    return (
-        f"the loss is not finite any more in epoch {progress.epoch + 1}, batch {progress.step}: the training has "
-        f"diverged. {_advice(config)}"
-    )
 
 
 def _advice(config: TrainConfig) -> str:

@@ -16,11 +16,7 @@ from resperturb.registry import Registry
 
 
 class Loss(BaseModel):
-    """What a training minimises; the fields are its parameters and part of the configuration of a run.
-
-    Attributes:
-        name: Name in configurations; ``@register_loss`` sets it.
-    """
+    """What a training minimises; the fields are its parameters and part of the configuration of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -20,12 +20,7 @@ RUN_FILES = ("config.json", "metrics.jsonl", "model.safetensors")
 
 @dataclass(frozen=True)
 class TrainTask(Task):
-    """Train a configuration, which carries its fingerprint.
-
-    Attributes:
-        config: What to train.
-        folder: The folder of the run.
-    """
+    """Train a configuration, which carries its fingerprint."""
 
     config: TrainConfig
     folder: Path
@@ -107,10 +102,11 @@ def train_many(
 
     todo = []
     for bound in {bound.digest: bound for bound in settled}.values():
-        if (run := _finished(bound, runs)) is None:
-            todo.append(TrainTask(bound, runs / bound.digest))
-        else:
+        path = runs / bound.digest
+        if (path / "config.json").exists() and (run := open_run(path)).finished:
             finish(run)
+        else:
+            todo.append(TrainTask(bound, path))
     if todo:
         engine(todo, jobs, tell)
     return [done[bound.digest] for bound in settled if bound.digest in done]
@@ -120,9 +116,3 @@ def _settled(config: TrainConfig, runs: Path) -> TrainConfig:
     """Say everything that names the run: which images, how much noise a wanted epsilon takes, which precision."""
     inputs = load_inputs(config.data)
     return settle_precision(resolve_config(config, inputs), inputs, None, runs)
-
-
-def _finished(config: TrainConfig, runs: Path) -> Run | None:
-    path = runs / config.digest
-    run = open_run(path) if (path / "config.json").exists() else None
-    return run if run is not None and run.finished else None

@@ -24,11 +24,7 @@ def request_of(config: TrainConfig, classes: int, channels: int, size: tuple[int
 
 
 def check_network(config: TrainConfig) -> None:
-    """Refuse a network that cannot be built, or weights that are not there, before anything is read.
-
-    Raises:
-        UsageError: With what is wrong.
-    """
+    """Refuse a network that cannot be built, or weights that are not there, before anything is read."""
     name = config.network
     source_of(name).check(name.single, request_of(config, classes=2, channels=3))
     path = _weights_file(config)

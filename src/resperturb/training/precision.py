@@ -2,9 +2,9 @@
 
 import json
 import logging
+import math
 import statistics
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,29 +27,7 @@ WARM_UP, ROUNDS, LONGEST_SECONDS = 2, 5, 20.0
 LONG_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
-_known: dict[str, "Speed"] = {}
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Seconds of a step in 32 bits and in bf16; those of bf16 are None where it cannot train this network.
-
-    >>> Speed(0.1, 0.05).precision, Speed(0.1, 0.095).precision, Speed(0.1, None).precision
-    ('bf16-mixed', '32-true', '32-true')
-    """
-
-    whole: float
-    half: float | None
-
-    @property
-    def share(self) -> float:
-        """The time of bf16 as a share of that of 32 bits."""
-        return 1.0 if self.half is None else self.half / self.whole
-
-    @property
-    def precision(self) -> str:
-        """The precision to train in."""
-        return HALF if self.share <= WORTH_IT else WHOLE
+_known: dict[str, float] = {}
 
 
 def settle_precision(
@@ -62,47 +40,44 @@ def settle_precision(
     if config.precision != "auto":
         return config
     if config.method.private:
-        return in_precision(config, WHOLE)
+        return _in_precision(config, WHOLE)
     for precision in (HALF, WHOLE):
-        wanted = in_precision(config, precision)
+        wanted = _in_precision(config, precision)
         path = runs / wanted.digest if out is None else out
         if (path / CONFIG).is_file() and open_run(path).config == wanted:
             return wanted
-    found = measured_speed(config, inputs.members(), accelerator)
-    _log.info("A step in bf16 takes %.2f of one in 32 bits here: training in %s.", found.share, found.precision)
-    return in_precision(config, found.precision)
+    share = measured_share(config, inputs.members(), accelerator)
+    chosen = HALF if share <= WORTH_IT else WHOLE
+    _log.info("A step in bf16 takes %.2f of one in 32 bits here: training in %s.", share, chosen)
+    return _in_precision(config, chosen)
 
 
-def in_precision(config: TrainConfig, precision: str) -> TrainConfig:
-    """Give the same training in a precision."""
+def _in_precision(config: TrainConfig, precision: str) -> TrainConfig:
     return config.model_copy(update={"precision": precision})
 
 
-def measured_speed(config: TrainConfig, members: ImageSet, accelerator: str = "auto") -> Speed:
-    """Time steps in both precisions, in turns, on a network that is thrown away.
+def measured_share(config: TrainConfig, members: ImageSet, accelerator: str = "auto") -> float:
+    """Give the time of a step in bf16 as a share of one in 32 bits; infinite where bf16 cannot train the network.
 
-    On the processor it is processor time that counts, which neighbours on its cores disturb less. What was measured
-    once in this process holds for other seeds and lengths too.
+    Steps are timed in turns, on networks that are thrown away. On the processor it is processor time that counts,
+    which neighbours on its cores disturb less. What was measured once holds for other seeds and lengths too.
     """
-    key = json.dumps([accelerator, members.channels, members.size, members.num_classes, _what_takes_time(config)])
+    unimportant = {"data", "seed", "epochs", "lr", "schedule", "warmup_epochs", "precision", "seeded_noise"}
+    matters = config.model_dump(mode="json", exclude=unimportant)
+    key = json.dumps([accelerator, members.channels, members.size, members.num_classes, matters])
     if key not in _known:
         with torch.random.fork_rng():
             _known[key] = _timed(config, members.select(range(min(len(members), 2 * config.batch_size))), accelerator)
     return _known[key]
 
 
-def _what_takes_time(config: TrainConfig) -> dict[str, object]:
-    unimportant = {"data", "seed", "epochs", "lr", "schedule", "warmup_epochs", "precision", "seeded_noise"}
-    return config.model_dump(mode="json", exclude=unimportant)
-
-
-def _timed(config: TrainConfig, few: ImageSet, accelerator: str) -> Speed:
+def _timed(config: TrainConfig, few: ImageSet, accelerator: str) -> float:
     times: dict[str, list[float]] = {WHOLE: [], HALF: []}
     steps = {
-        precision: config.method.steps(in_precision(config, precision), few, Execution(accelerator))
+        precision: config.method.steps(_in_precision(config, precision), few, Execution(accelerator))
         for precision in times
     }
-    clock = time.process_time if steps[WHOLE].hardware.device.type == "cpu" else time.perf_counter
+    clock = time.process_time if steps[WHOLE].device.type == "cpu" else time.perf_counter
     begun = time.monotonic()
     for number in range(WARM_UP + ROUNDS):
         for precision, of_precision in steps.items():
@@ -113,12 +88,12 @@ def _timed(config: TrainConfig, few: ImageSet, accelerator: str) -> Speed:
                 if precision == WHOLE:
                     raise
                 _log.info("bf16 cannot train this network: %s", error)
-                return Speed(times[WHOLE][-1], None)
+                return math.inf
             times[precision].append(clock() - start)
         if number >= 1 and time.monotonic() - begun > LONGEST_SECONDS:
             break
     whole, half = (statistics.median(times[precision][min(WARM_UP, number) :]) for precision in (WHOLE, HALF))
-    return Speed(whole, half)
+    return float(half / whole)
 
 
 def advice(config: TrainConfig, members: ImageSet, seconds_left: float) -> str | None:
@@ -126,12 +101,12 @@ def advice(config: TrainConfig, members: ImageSet, seconds_left: float) -> str |
     if seconds_left < LONG_SECONDS or config.precision != WHOLE or config.method.private:
         return None
     try:
-        found = measured_speed(config, members)
+        share = measured_share(config, members)
     except (MemoryError, RuntimeError):  # the training itself goes on, where there is no room for two more networks
         return None
-    if found.precision == WHOLE:
+    if share > WORTH_IT:
         return None
     return (
         f"This takes about {duration(seconds_left)} in 32 bits, and in bf16 about "
-        f"{duration(seconds_left * found.share)} here: to use it, stop and add --precision auto."
+        f"{duration(seconds_left * share)} here: to use it, stop and add --precision auto."
     )

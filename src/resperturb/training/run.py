@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from resperturb.data.splits import Indices, RowNumbers
+from resperturb.data.splits import RowNumbers
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import (
     digest_of,
@@ -36,6 +36,7 @@ from resperturb.files import (
     write_json,
 )
 from resperturb.models.build import build_with_notes
+from resperturb.noise import derive_key
 from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
@@ -44,10 +45,10 @@ from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_js
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
 from resperturb.training.network import know_features, request_of
-from resperturb.training.secret import NAME as SECRET
-from resperturb.training.secret import secrecy
 
 CONFIG, ROWS = "config.json", "rows.npy"
+# The secret that the noise of an unfinished training comes from, and its bytes.
+SECRET, SECRET_BYTES = ".secret", 16
 # The folder of a run that its audit is kept in.
 AUDIT = "audit"
 # Another version of the accountant may round otherwise.
@@ -84,10 +85,6 @@ class TrainingResult:
     notes: tuple[str, ...] = ()
     schema: Literal[2] = 2
     digests: Digests = field(default_factory=dict)
-
-    def accuracies(self) -> dict[str, float]:
-        """Give the accuracies and the gap between them, by name."""
-        return {"train_accuracy": self.train_accuracy, "test_accuracy": self.test_accuracy, "gap": self.gap}
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, ready for JSON; what does not apply is left out."""
@@ -201,11 +198,7 @@ class Run:
         return [parse_json(EpochMetrics, line, self.metrics_path, DAMAGED) for line in lines]
 
     def load_model(self) -> nn.Module:
-        """Load the trained network, with its noise.
-
-        Raises:
-            ResperturbError: The weights are not those of this run.
-        """
+        """Load the trained network, with its noise."""
         result = self.result
         request = request_of(self.config, len(result.classes), result.channels, result.image_size)
         with torch.random.fork_rng(devices=[]):
@@ -221,6 +214,21 @@ class Run:
             # As it was trained and measured: noise is drawn in the order of memory, so it depends on the layout.
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
+
+    def noise_secret(self) -> bytes:
+        """Return the 16 bytes that training noise follows from: a secret of the system and the run's digest.
+
+        A proof about noise holds against anyone who cannot draw it again. The secret is kept for its owner alone, so
+        that a step that is taken again after a crash is the same step, and deleted when the training ends. The digest
+        keeps runs from sharing noise even if a folder is copied.
+        """
+        path = self.path / SECRET
+        if not path.exists():
+            write_bytes(path, os.urandom(SECRET_BYTES), private=True)
+        secret = read_bytes(path)
+        if len(secret) != SECRET_BYTES:
+            raise ResperturbError(f"{path} is damaged; delete the folder of the run and train again.")
+        return derive_key(b"training", secret, self.config.digest.encode())
 
     def secrets(self) -> list[Path]:
         """Find the files that may hold the secret of a training; a finished run has none."""
@@ -259,7 +267,7 @@ def guarantee_of(
     proven = config.perturbation.guarantee(facts, delta)
     if proven.epsilon == math.inf:
         return proven
-    known = tuple(secrecy(config) if a == SECRET_NOISE else a for a in proven.assumptions)
+    known = tuple(config.secrecy if a == SECRET_NOISE else a for a in proven.assumptions)
     return replace(proven, assumptions=known)
 
 
@@ -314,12 +322,6 @@ def _with_rows(config: TrainConfig, path: Path) -> TrainConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"rows": rows})})
 
 
-def _npy(numbers: Indices) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, numbers)
-    return buffer.getvalue()
-
-
 @contextmanager
 def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]:
     """Make or find the directory of a run, ``out`` or one under ``runs``, and hold it: no other process can train it.
@@ -338,7 +340,9 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
         run = Run(path, config)
         if not (path / CONFIG).exists():
             if config.data.rows is not None and config.data.rows.numbers is not None:
-                write_bytes(path / ROWS, _npy(config.data.rows.numbers))
+                buffer = io.BytesIO()
+                np.save(buffer, config.data.rows.numbers)
+                write_bytes(path / ROWS, buffer.getvalue())
             made = {"schema": CONFIG_SCHEMA, "resperturb": version("resperturb")}
             write_json(path / CONFIG, {**made, **config.model_dump(mode="json")})
         _tidy(run)

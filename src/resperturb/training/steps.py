@@ -3,24 +3,42 @@
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from resperturb.data.images import ImageSet
 from resperturb.errors import UsageError
 from resperturb.noise import derive_key, keyed_generator
 from resperturb.training.augment import crop_and_flip, resized_crop_and_flip
-from resperturb.training.batchnorm import share_statistics
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
-from resperturb.training.distributed import ON_ITS_OWN, Execution
-from resperturb.training.hardware import hardware
+from resperturb.training.distributed import ON_ITS_OWN, Execution, World, share_statistics
 from resperturb.training.network import build_noisy
 from resperturb.training.predict import normalize
+
+
+def _device(accelerator: str, world: World) -> torch.device:
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available() and world.size == 1:
+        return torch.device("mps")
+    if accelerator not in ("auto", "cpu"):
+        raise UsageError(f"there is no accelerator {accelerator!r} here; leave it at auto, or take cpu.")
+    return torch.device("cpu")
+
+
+def _precision(precision: str, device: torch.device) -> tuple[torch.dtype | None, Any]:
+    """Give the type that layers compute in, and what scales gradients of 16 bits, which would be rounded to zero."""
+    if precision == "32-true":
+        return None, None
+    if precision == "16-mixed" and device.type != "cpu":  # a processor has bf16 in its place
+        return torch.float16, torch.amp.GradScaler(device.type)
+    return torch.bfloat16, None
 
 
 class StepOutcome(NamedTuple):
@@ -53,12 +71,13 @@ class Steps:
         if isinstance(self._images, Tensor):
             self._images = self._images.contiguous(memory_format=self.memory_format)
         self.per_epoch = steps_per_epoch(config, members)
-        self.hardware = hardware(execution.accelerator, config.precision, world)
+        self.device = _device(execution.accelerator, world)
+        self._dtype, self._scaler = _precision(config.precision, self.device)
         torch.manual_seed(config.seed)
         model, self.notes = build_noisy(config, members)
         self.model: nn.Module = model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         if world.size > 1:
-            self.model = share_statistics(self.model, self.hardware.device)
+            self.model = share_statistics(self.model, self.device)
         self.optimizer = _optimizer(config, self.model)
         self._weights = class_weights(config, members)
         self._set_up()
@@ -67,7 +86,10 @@ class Steps:
 
     def _set_up(self) -> None:
         """Move the model to its device; among several processes, let their gradients be averaged."""
-        self.module = self.hardware.take(self.model, self.world)
+        self.module = self.model.to(self.device)
+        if self.world.size > 1:
+            place = None if self.device.type == "cpu" else [self.device.index]
+            self.module = DistributedDataParallel(self.module, place)
 
     def take(self, progress: Progress) -> StepOutcome:
         """Take the next step and say how it went."""
@@ -75,14 +97,22 @@ class Steps:
         if self.world.size > 1 or not self.config.seeded_noise:
             set_random_state(derive_key(b"step", self.origin, progress.epoch, progress.step, *self.world.mark))
         indices = self._shuffled(progress)
-        images, labels = self._batch(indices, self._augmentation(progress))
+        augmentation = keyed_generator(derive_key(b"augmentation", self.config.seed, progress.epoch, progress.step))
+        images, labels = self._batch(indices, augmentation)
         logits = self._logits(images)
         chosen = self.config.loss
         if chosen is None:
             loss = self._loss(logits, labels, len(indices))
         else:
             loss = chosen.of_batch(logits, labels, progress.epoch)
-        self.hardware.step(loss, self.optimizer)
+        self.optimizer.zero_grad()
+        if self._scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+        else:
+            self._scaler.scale(loss).backward()
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
         progress.step += 1
         loss_sum = float(loss.detach()) * len(indices) / self.world.size
         return StepOutcome(loss_sum, correct(logits, labels), len(labels))
@@ -93,7 +123,7 @@ class Steps:
         yield self.model
 
     def _logits(self, images: Tensor) -> Tensor:
-        with self.hardware.autocast():
+        with nullcontext() if self._dtype is None else torch.autocast(self.device.type, self._dtype):
             logits: Tensor = self.module(images)
         return logits.float()
 
@@ -127,9 +157,6 @@ class Steps:
             self._ordered_epoch, self._batches = progress.epoch, torch.split(order, self.config.batch_size)
         return self._batches[progress.step]
 
-    def _augmentation(self, progress: Progress) -> torch.Generator:
-        return keyed_generator(derive_key(b"augmentation", self.config.seed, progress.epoch, progress.step))
-
     def _batch(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
         """Fetch this process's share of the records at ``indices``."""
         share, whole = self.world.share(len(indices)), len(indices)
@@ -138,8 +165,8 @@ class Steps:
         if self.config.augment != "none":
             augment = crop_and_flip if self.config.augment == "crop" else resized_crop_and_flip
             images = augment(images, augmentation, share, whole)
-        images = images.to(self.hardware.device, memory_format=self.memory_format)
-        labels = self.members.labels[indices].to(self.hardware.device)
+        images = images.to(self.device, memory_format=self.memory_format)
+        labels = self.members.labels[indices].to(self.device)
         return normalize(images, self.config.mean, self.config.std), labels
 
 

@@ -5,38 +5,36 @@ signature does (docs/how-to/release.md).
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from resperturb.auditing.store import AUDIT_FILE, PLAN_FILE
+from resperturb.auditing.store import AUDIT_FILE
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.report.verify import IntegrityCheck, UncheckedError, check, verify_audit
-from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json
+from resperturb.sealed import read_bound_json
+from resperturb.training.folders import audit_of
 from resperturb.training.run import AUDIT, CONFIG, Run
-from resperturb.training.subject import audit_of
 
 
 def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
     """Check everything about a finished run.
 
-    Args:
-        run: The run, newly opened: what it has read already is not read again.
-        with_data: Whether to read the images and compare them with those that it was trained on.
-
-    Raises:
-        UsageError: It is not finished.
+    The run is newly opened, for what it has read already is not read again. ``with_data`` reads the images too.
     """
     if not run.finished:
         raise UsageError(f"the run {run.path} is not finished, so there is nothing to verify yet.")
     checks = [check("result.json and its digests", partial(_result, run))]
     if checks[0].outcome == "failed":
         return checks
+    own = (run.path / CONFIG, run.result_path)
+    others = sorted(path for path in run.path.glob("*.json") if path not in own)
     return [
         *checks,
         check("model.safetensors", partial(_weights, run)),
         check("metrics.jsonl", partial(_metrics, run)),
         check("epsilon", partial(_epsilon, run)),
         check("secrets", partial(_secrets, run)),
-        *(check(name, partial(_belongs, run, name)) for name in _kept(run)),
+        *(check(path.name, partial(_belongs, run, path)) for path in others),
         check("data", partial(_data, run, with_data)),
         *_audit(run),
     ]
@@ -91,22 +89,8 @@ def _secrets(run: Run) -> str:
     return "no checkpoint is left, nor a part of one."
 
 
-def _kept(run: Run) -> list[str]:
-    """Find the files that audits and attacks keep in a run."""
-    own = {CONFIG, run.result_path.name, f"{AUDIT}/{AUDIT_FILE}", f"{AUDIT}/{PLAN_FILE}"}
-    found = [path for pattern in ("*.json", "*/*.json", "*.npz", "*/*.npz") for path in run.path.glob(pattern)]
-    return sorted(name for path in found if (name := path.relative_to(run.path).as_posix()) not in own)
-
-
-def _belongs(run: Run, name: str) -> str:
-    path = run.path / name
-    said = read_binding(path).digests or {}
-    # What else it is bound to is its own name: the attack, or the question that was asked.
-    wanted = {name: run.digests.get(name, path.stem) for name in {**run.digests, **said}}
-    if path.suffix == ".json":
-        read_bound_json(dict[str, Any], path, wanted)
-    else:
-        read_bound_arrays(path, (), wanted)
+def _belongs(run: Run, path: Path) -> str:
+    read_bound_json(dict[str, Any], path, run.digests)
     return "belongs to this run and is as it was written."
 
 

@@ -19,12 +19,8 @@ class DpsgdTrainer:
 
     Attributes:
         records: The number of other records, which is public: the batch size.
-        steps: The number of steps.
         noise_multiplier: Noise on the sum of clipped gradients, in clipping norms.
         lr: The learning rate; a small one keeps answers linear in the weights, so that nothing of the trace is lost.
-        clip: The largest norm of one record's gradient.
-        model: The network.
-        classes: The number of classes.
     """
 
     records: int
@@ -67,12 +63,12 @@ class DpsgdTrainer:
         for _ in range(self.steps):
             steps.take(progress)
         model = steps.model.eval()
-        return lambda batch: _logits(model, normalize(batch, config.mean, config.std))
 
+        def answer(batch: Tensor) -> Tensor:
+            logits: Tensor = model(normalize(batch, config.mean, config.std))
+            return logits
 
-def _logits(model: nn.Module, batch: Tensor) -> Tensor:
-    found: Tensor = model(batch)
-    return found
+        return answer
 
 
 def perceptron(num_classes: int, in_channels: int = 1, size: int = 28, width: int = 16) -> nn.Module:

@@ -25,7 +25,7 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Block(HasJunction):
-    """Two pre-activated 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two pre-activated 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm, skip: bool, dropout: float = 0.0) -> None:
         super().__init__()

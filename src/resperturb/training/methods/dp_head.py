@@ -23,7 +23,7 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.features.networks import OnFeatures
 from resperturb.heads import HEADS, Descent, OneShot
 from resperturb.heads.gradient import clipped_sums
-from resperturb.heads.release import Noise, noise_of, noisy
+from resperturb.heads.release import noise_of, noisy
 from resperturb.heads.rows import rows_of
 from resperturb.models.names import ON_FEATURES
 from resperturb.models.source import source_of
@@ -34,10 +34,13 @@ from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import Execution
 from resperturb.training.method import Method, PositiveOrNone, register_method
-from resperturb.training.secret import secrecy
 from resperturb.training.steps import StepOutcome, Steps, correct
 
 _logger = logging.getLogger(__name__)
+
+CONFIRMED = Assumption(
+    "assumed", "The user's own weights or features were made without these records, as the user said."
+)
 
 
 @register_method("dp-head")
@@ -171,15 +174,10 @@ class DpHead(Method):
             head=HEADS[self.head].words,
             records=max(1, min(records, units)),
             unit=config.data.group_column or "record",
-            secrecy=secrecy(config),
-            extra=_CONFIRMED if self.public_features else (),
+            secrecy=config.secrecy,
+            extra=(CONFIRMED,) if self.public_features else (),
         )
         return replace(proven, details={**proven.details, "clip": self.clip})
-
-
-_CONFIRMED = (
-    Assumption("assumed", "The user's own weights or features were made without these records, as the user said."),
-)
 
 
 def _trained_on(weights: Path, config: TrainConfig) -> bool:
@@ -230,16 +228,13 @@ class HeadSteps(Steps):
             solved = OneShot().fit(self.rows, self.method.mu, noise)
             self.weight.data.copy_(torch.from_numpy(solved.T))
         else:
-            self._descend(noise)
+            weights = self.weight.detach().cpu().numpy().T
+            total = self.contributions(weights)
+            released = noisy(total, self.descent.sigma(self.method.mu), noise(weights.shape))
+            self.weight.grad = torch.from_numpy(released.T / self.rows.units).to(self.weight)
+            self.optimizer.step()
         progress.step += 1
         with torch.no_grad():
             logits = self.x @ self.weight.cpu().T
         loss = F.cross_entropy(logits, self.labels, reduction="sum")
         return StepOutcome(float(loss), correct(logits, self.labels), len(self.labels))
-
-    def _descend(self, noise: Noise) -> None:
-        weights = self.weight.detach().cpu().numpy().T
-        total = self.contributions(weights)
-        released = noisy(total, self.descent.sigma(self.method.mu), noise(weights.shape))
-        self.weight.grad = torch.from_numpy(released.T / self.rows.units).to(self.weight)
-        self.optimizer.step()

@@ -28,13 +28,12 @@ from resperturb.errors import UsageError
 from resperturb.noise import derive_key, keyed_generator, noisy_sum
 from resperturb.privacy.dpsgd import PUBLIC_COUNT, calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.guarantee import Assumption, Guarantee
-from resperturb.privacy.length import TrainingLength, training_length
+from resperturb.privacy.length import training_length
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig
 from resperturb.training.distributed import ON_ITS_OWN, Execution
 from resperturb.training.grad_sample import grad_sample_hooks
 from resperturb.training.method import Method, PositiveOrNone, register_method
-from resperturb.training.secret import secrecy
 from resperturb.training.steps import StepOutcome, Steps, correct, set_random_state, steps_per_epoch
 
 # Stands for a clipping norm that is never reached: Opacus would multiply an infinite one by a noise of zero.
@@ -45,11 +44,8 @@ _NEVER_CLIPS = torch.finfo(torch.float32).max
 class Dpsgd(Method):
     """How DP-SGD clips and noises gradients; the defaults are the paper's.
 
-    ``clip`` is the largest norm of one record's gradient, None for no clipping, and the noise on a batch's sum of
-    gradients is ``noise_multiplier`` times that. ``target_epsilon`` asks for the noise that gives it at ``delta``;
-    it is replaced by that noise once the number of records is known. ``max_physical_batch`` is how many images are
-    in memory at once. A record's gradient is the mean over ``augment_multiplicity`` augmented copies, and ``ema`` is
-    the decay of an exponential moving average of the weights, which is then what is published.
+    ``clip`` is None for no clipping. ``target_epsilon`` is replaced by the noise that gives it once the number of
+    records is known. A record's gradient is the mean over its augmented copies.
 
     >>> Dpsgd().noise_multiplier
     1.1
@@ -140,7 +136,8 @@ class Dpsgd(Method):
 
     def settle(self, config: TrainConfig, members: ImageSet) -> TrainConfig:
         """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
-        whole = _length(config, len(members), config.epochs * steps_per_epoch(config, members))
+        steps = config.epochs * steps_per_epoch(config, members)
+        whole = training_length(steps=steps, batch_size=config.batch_size, records=len(members))
         if self.target_epsilon is None:
             return config
         found = calibrate_dpsgd(epsilon=self.target_epsilon, delta=self.delta, length=whole)
@@ -167,7 +164,7 @@ class Dpsgd(Method):
         assert self.noise_multiplier is not None  # settle() has found it
         found = dpsgd_guarantee(
             noise_multiplier=self.noise_multiplier,
-            length=_length(config, records, steps),
+            length=training_length(steps=steps, batch_size=config.batch_size, records=records),
             delta=self.delta if delta is None else delta,
         )
         details = {**found.details, "clip": self.clip}
@@ -214,7 +211,7 @@ class DpsgdSteps(Steps):
 
     def _set_up(self) -> None:
         # No averaging of gradients on the way: those of single records must stay apart until they are clipped.
-        self.module = self.model.to(self.hardware.device)
+        self.module = self.model.to(self.device)
         self.world.spread(self.model)
 
     def sample(self, progress: Progress) -> Tensor:
@@ -233,10 +230,11 @@ class DpsgdSteps(Steps):
         set_random_state(derive_key(key, b"perturbation", *self.world.mark))
         self._noise_key = derive_key(key, b"gradient")
         self._dp_optimizer.zero_grad(set_to_none=True)
-        chunks = indices.tensor_split(max(1, math.ceil(len(indices) / self._at_once)))
+        at_once = max(1, self.dpsgd.max_physical_batch // self.dpsgd.augment_multiplicity) * self.world.size
+        chunks = indices.tensor_split(max(1, math.ceil(len(indices) / at_once)))
         outcomes = []
         for number, chunk in enumerate(chunks, start=1):
-            outcomes.append(self._add_gradients(*self._copies(chunk, augmentation)))
+            outcomes.append(self._add_gradients(chunk, augmentation))
             if number < len(chunks):
                 self._dp_optimizer.signal_skip_step(True)
                 self._dp_optimizer.step()
@@ -246,18 +244,11 @@ class DpsgdSteps(Steps):
         progress.step += 1
         return StepOutcome(*map(sum, zip(*outcomes, strict=True)))
 
-    @property
-    def _at_once(self) -> int:
-        return max(1, self.dpsgd.max_physical_batch // self.dpsgd.augment_multiplicity) * self.world.size
-
-    def _copies(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Fetch this process's share of the records, the augmented copies of each next to each other."""
-        copies = [self._batch(indices, augmentation) for _ in range(self.dpsgd.augment_multiplicity)]
-        images = torch.stack([images for images, _ in copies], dim=1).flatten(0, 1)
-        return images, copies[0][1].repeat_interleave(len(copies))
-
-    def _add_gradients(self, images: Tensor, labels: Tensor) -> StepOutcome:
-        """Compute the gradient of each record: the mean over its copies."""
+    def _add_gradients(self, indices: Tensor, augmentation: torch.Generator) -> StepOutcome:
+        """Compute the gradient of each record of this process's share: the mean over its augmented copies."""
+        batches = [self._batch(indices, augmentation) for _ in range(self.dpsgd.augment_multiplicity)]
+        images = torch.stack([images for images, _ in batches], dim=1).flatten(0, 1)
+        labels = batches[0][1].repeat_interleave(len(batches))
         if not len(images):
             for parameter in self._dp_optimizer.params:
                 parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
@@ -328,10 +319,6 @@ def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
     return (tosses < batch_size / records).nonzero().flatten()
 
 
-def _length(config: TrainConfig, records: int, steps: int) -> TrainingLength:
-    return training_length(steps=steps, batch_size=config.batch_size, records=records)
-
-
 def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
     """What the guarantee of a training rests on, and which of it this code sees to."""
     return (
@@ -339,7 +326,7 @@ def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
         Assumption("enforced", "Batches are Poisson samples: each record joins each batch independently."),
         Assumption("enforced", "No layer mixes records of a batch: GroupNorm in place of BatchNorm."),
         Assumption("enforced", "Pixels are normalised by constants, not by statistics of the records."),
-        secrecy(config),
+        config.secrecy,
         PUBLIC_COUNT,
         Assumption(
             "assumed",

@@ -30,9 +30,6 @@ def read_recipe(name: str, data: str = "") -> dict[str, Any]:
         name: The name of the recipe; ``NAME:DATA`` for the settings of one of its data sets.
         data: The images that are trained on. Their name chooses the settings where the recipe's name does not.
 
-    Raises:
-        UsageError: There is no such recipe, or it has no settings for that data set.
-
     >>> read_recipe("handcrafted-cnn", "cifar10")["batch_size"], read_recipe("handcrafted-cnn:mnist")["batch_size"]
     (8192, 1024)
     """
