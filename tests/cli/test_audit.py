@@ -131,15 +131,16 @@ def test_ones_own_training_is_audited_reported_and_compared(tmp_path: Path, monk
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["shadows"]["count"] == 4
-    shown = CliRunner().invoke(app, ["compare", "mine", "-o", "report.html"])
+    shown = CliRunner().invoke(app, ["compare", "mine"])
     assert shown.exit_code == 0, shown.output
     assert "mine" in shown.stdout
+    assert CliRunner().invoke(app, ["report", "mine"]).exit_code == 0
     assert "models of this recipe" in (tmp_path / "report.html").read_text()
     for name, reason in (
         ("mytraining", "MODULE:FUNCTION"),
         ("nosuch:setup", "cannot be imported"),
         ("mytraining:nothing", "has no function"),
-        ("mytraining:wrong", "'train' and 'labels'"),
+        ("mytraining:wrong", "arguments of resperturb.audit by name: missing a required argument: 'train'"),
     ):
         failed = CliRunner().invoke(app, ["audit", "--training", name, "--out", "other"])
         assert isinstance(failed.exception, UsageError)

@@ -65,7 +65,6 @@ def test_tables_are_shown_when_they_are_asked_for(files):
 
 
 def test_a_one_run_design_is_asked_for(files):
-    assert "Recommended: one_run, epsilon" in run(*files, "--one-run").stdout
     assert "Recommended: one_run, epsilon" in run(*files, "--design", "coins").stdout
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from resperturb.cli import app
+from resperturb.cli import app, demo
 from resperturb.perturbation import strategy_to_dict
-from resperturb.training import demo
+from resperturb.training import make_config
 
 NAMES = ["plain", "additive", "multiplicative", "dp-head"]
 
 
 def test_the_networks_differ_in_their_noise_alone_and_the_head_has_secret_noise() -> None:
-    *networks, head = (demo.demo_config(name, seed=0) for name in demo.RUNS)
+    *networks, head = (make_config(data=demo.DATA, **settings) for settings in demo.RUNS.values())
     assert [strategy_to_dict(c.perturbation)["name"] for c in networks] == ["none", "additive", "multiplicative"]
     same = {c.model_copy(update={"perturbation": None}).digest for c in networks}
     assert len(same) == 1
@@ -25,7 +25,7 @@ def test_the_networks_differ_in_their_noise_alone_and_the_head_has_secret_noise(
 
 def test_demo_prints_one_json_object_and_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESPERTURB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(demo, "IMAGES", 1000)
+    monkeypatch.setitem(demo.DATA, "limit", 1000)
     monkeypatch.setitem(demo.NETWORK, "epochs", 2)
     for name in ("additive", "multiplicative"):
         monkeypatch.setitem(demo.RUNS[name], "epochs", 2)

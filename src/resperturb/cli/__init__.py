@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Annotated, Any
@@ -103,8 +103,23 @@ def _root(
     pass
 
 
-for _command in (audit, audit_scores, budget, card, demo, evaluate, evidence, frontier, gate, report, train, verify):
-    _command.register(app)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    audit.audit,
+    audit_scores.audit_scores,
+    card.card,
+    demo.demo,
+    evaluate.evaluate,
+    evidence.evidence,
+    frontier.frontier,
+    gate.gate,
+    report.compare,
+    report.report,
+    verify.verify,
+)
+for _command in COMMANDS:
+    app.command(_command.__name__.replace("_", "-"))(_command)
+app.command("train", cls=train.Command)(train.train)
+app.add_typer(budget.budget_app, name="budget")
 
 
 # The exit code of Ctrl-C.
@@ -143,7 +158,9 @@ def main() -> None:
     except (ResperturbError, OSError, MemoryError) as error:
         from resperturb.cli.output import fail
 
-        fail(_said(error))
+        # Of the processes of one training, which all know the error, one says it.
+        if not isinstance(error, ResperturbError) or os.environ.get("LOCAL_RANK", "0") == "0":
+            fail(_said(error))
         sys.exit(getattr(error, "exit_code", 1))
 
 

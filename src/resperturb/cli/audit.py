@@ -5,46 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from resperturb.cli.data_in import DataInOption
-from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, VerboseOption, emit, shown_rate, visible, warn_of_few
+from resperturb.cli.options import DataInOption, EngineOption, RayCpusOption, RayGpusOption, engine_of
+from resperturb.cli.output import JsonOption, VerboseOption, emit, shown_rate, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resperturb.bounds.attack_metrics import AttackMetrics
     from resperturb.bounds.audit_result import AttackResult, AuditResult
 
-HELP = """
-Attack a model by every known membership attack, and compare what that shows with what is proven.
-
-Shadow models are trained like the run, its perturbation included, on random halves of its images. The attacks are
-thresholds on loss, confidence and entropy, LiRA, RMIA, BaVarIA, label-only, and those of installed packages; with
-one draw of the noise and with many, without the noise, and on each network of an ensemble. Canaries are attacked if
-the run was trained with some (`resperturb train --canaries`).
-
-`--design leave-one-out --models 16` audits the recipe: each of 16 models is a target once, attacked by the others.
-
-`--training my_module:setup` audits your own training code instead of a run. `setup()` returns the arguments of
-`resperturb.audit` as a dictionary: `{"train": train, "labels": labels, "groups": patients}`.
-`--model my_module:setup` audits an existing model: the arguments of `resperturb.audit_model`.
-
-`--one-run` trains no shadow models: only attacks that need none are made.
-
-Examples: `resperturb audit runs/private --shadows 16 --jobs 2`,
-`resperturb audit --training my_module:setup --out runs/mine`
-
-The audit of a run is kept in its folder `audit`. Rerun the same command to resume a stopped audit.
-"""
-REQUIRED = {
-    "audit": {"train", "labels"},
-    "audit_model": {"predict", "members", "nonmembers", "labels"},
-}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("audit", help=HELP)(audit)
+# With fewer members or non-members than this luck alone gives any AUC.
+FEW = 20
 
 
 def audit(
@@ -71,7 +41,6 @@ def audit(
     draws: Annotated[str, typer.Option(help="Numbers of noise draws to combine, separated by commas.")] = "1,16",
     seed: Annotated[int, typer.Option(help="Random seed of the coins, if it is no run.")] = 0,
     engine: EngineOption = "local",
-    ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="Train no shadow models.")] = False,
@@ -81,7 +50,27 @@ def audit(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Parse, audit, print."""
+    """Attack a model by every known membership attack, and compare what that shows with what is proven.
+
+    Shadow models are trained like the run, its perturbation included, on random halves of its images. The attacks are
+    thresholds on loss, confidence and entropy, LiRA, RMIA, BaVarIA, label-only, and those of installed packages; with
+    one draw of the noise and with many, without the noise, and on each network of an ensemble. Canaries are attacked
+    if the run was trained with some (`resperturb train --canaries`).
+
+    `--design leave-one-out --models 16` audits the recipe: each of 16 models is a target once, attacked by the
+    others.
+
+    `--training my_module:setup` audits your own training code instead of a run. `setup()` returns the arguments of
+    `resperturb.audit` as a dictionary: `{"train": train, "labels": labels, "groups": patients}`.
+    `--model my_module:setup` audits an existing model: the arguments of `resperturb.audit_model`.
+
+    `--one-run` trains no shadow models: only attacks that need none are made.
+
+    Examples: `resperturb audit runs/private --shadows 16 --jobs 2`,
+    `resperturb audit --training my_module:setup --out runs/mine`
+
+    The audit of a run is kept in its folder `audit`. Rerun the same command to resume a stopped audit.
+    """
     from resperturb.errors import UsageError
 
     if (run is not None) + (training is not None) + (model is not None) != 1:
@@ -90,7 +79,7 @@ def audit(
         **_trainings(shadows, design, models, one_run),
         "draws": _numbers(draws),
         "jobs": jobs,
-        "engine": engine_of(engine, ray_address, ray_cpus, ray_gpus),
+        "engine": engine_of(engine, ray_cpus, ray_gpus),
         "delta": delta,
         "confidence": confidence,
     }
@@ -141,13 +130,10 @@ def _setup(option: str, name: str, what: str) -> dict[str, Any]:
     found = users_function(module, function, option)()
     if not isinstance(found, dict):
         raise UsageError(f"{name}() must return a dictionary, not {type(found).__name__}.")
-    required = REQUIRED[what]
-    known = inspect.signature(getattr(resperturb, what)).parameters.keys() - {"out", "quiet"}
-    if not required <= found.keys() <= known:
-        raise UsageError(
-            f"{name}() must return a dictionary with {' and '.join(map(repr, sorted(required, reverse=True)))}, and "
-            f"at most {', '.join(sorted(known - required))}; its keys are {', '.join(map(repr, sorted(found)))}."
-        )
+    try:
+        inspect.signature(getattr(resperturb, what)).bind(**found, out=None)
+    except TypeError as error:
+        raise UsageError(f"{name}() must return the arguments of resperturb.{what} by name: {error}.") from None
     return found
 
 
@@ -158,10 +144,11 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     from resperturb.report.gate import tried
 
     strongest, kind = found.headline
-    low, high = strongest.metrics[kind].auc_interval
+    metrics = strongest.metrics[kind]
+    low, high = metrics.auc_interval
     console.print(Text(visible(_verdict(found)), style="bold red" if found.leaks else "bold"))
     console.print(
-        f"AUC {strongest.metrics[kind].auc:.3f} ({low:.3f} to {high:.3f}) on {_plural(found, kind)} by "
+        f"AUC {metrics.auc:.3f} ({low:.3f} to {high:.3f}) on {_plural(found, kind)} by "
         f"{strongest.full_name}; {tried(found)}.\n"
         f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
         f"{found.model.test_accuracy:.3f}.",
@@ -171,14 +158,15 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     if verbose:
         console.print(_axes(found, kind))
         console.print(_fixed(found, kind))
-        if kinds:
-            console.print(_kinds(found))
-    else:
-        for other in kinds:
-            best = max((one.metrics[other] for one in found.fixed if other in one.metrics), key=lambda one: one.auc)
-            low, high = best.auc_interval
-            console.print(f"{_plural(found, other)}: AUC {best.auc:.3f} ({low:.3f} to {high:.3f})", markup=False)
-    warn_of_few(console, strongest.metrics[kind])
+    for other in kinds:
+        best = max((one.metrics[other] for one in found.fixed if other in one.metrics), key=lambda one: one.auc)
+        low, high = best.auc_interval
+        console.print(f"{_plural(found, other)}: AUC {best.auc:.3f} ({low:.3f} to {high:.3f})", markup=False)
+    if min(metrics.members, metrics.nonmembers) < FEW:
+        console.print(
+            f"[bold yellow]Only {metrics.members} members and {metrics.nonmembers} non-members were queried:[/] "
+            f"with fewer than {FEW} of each, luck alone can give any of these numbers."
+        )
     _show_exposed(console, found)
     _show_bounds(console, found)
     for line in (*found.epsilon_lower.assumptions, *found.caveats) if verbose else found.notes:
@@ -199,11 +187,6 @@ def _verdict(found: "AuditResult") -> str:
     epsilon = found.epsilon_lower.epsilon
     shown = f"epsilon >= {epsilon:.3g}" if epsilon else "no epsilon shown"
     return f"{found.model.name} {verb}: {', '.join(areas)}; {shown}"
-
-
-def _bound_words(found: "AuditResult") -> str:
-    unit = f" per {found.unit}" if found.epsilon_lower.unit == "group" and not found.epsilon_lower.unmet else ""
-    return found.epsilon_lower.words + unit
 
 
 def _axes(found: "AuditResult", kind: str) -> Any:
@@ -252,43 +235,27 @@ def _plural(found: "AuditResult", kind: str) -> str:
 
 
 def _fixed(found: "AuditResult", kind: str) -> Any:
-    rows = [
-        (f"{one.name}\n  {_column(one)}{f', {one.combination}' if one.combination else ''}", one)
-        for one in found.fixed
-        if kind in one.metrics
-    ]
-    bounds = ["" if one.lower_bound is None else f"{one.lower_bound.epsilon:.3f}" for _, one in rows]
-    shown = [(name, one.metrics[kind]) for name, one in rows]
-    return _metrics_table("The attacks that were fixed beforehand", "attack", shown, bounds)
-
-
-def _kinds(found: "AuditResult") -> Any:
-    rows = []
-    for kind in dict.fromkeys(kind for attack in found.attacks for kind in attack.metrics):
-        best = max((a for a in found.attacks if kind in a.metrics), key=lambda attack: attack.metrics[kind].auc)
-        rows.append((f"{_plural(found, kind)}\n  {_row(best)}, {_column(best)}", best.metrics[kind]))
-    return _metrics_table("The strongest attack on each kind of candidate, in hindsight", "kind and attack", rows)
-
-
-def _metrics_table(
-    title: str, first: str, rows: "list[tuple[str, AttackMetrics]]", bounds: list[str] | None = None
-) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    shown = [(one, one.metrics[kind]) for one in found.fixed if kind in one.metrics]
     # A column of nothing but *too few* has no room.
-    rates = [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for _, one in rows)]
+    rates = [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for _, one in shown)]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(first, overflow="fold")
+    table.add_column("attack", overflow="fold")
     shares = [f"\n{100 * rate:g}%" for rate in rates if rate]
-    for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, *(["epsilon\n>="] if bounds else [])):
+    for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, "epsilon\n>="):
         table.add_column(heading, justify="right", no_wrap=True)
-    for (name, one), bound in zip(rows, bounds or [""] * len(rows), strict=True):
+    for attack, one in shown:
         low, high = one.auc_interval
-        area = f"{one.auc:.3f}\n{low:.3f}-{high:.3f}"
-        found = (area, f"{one.balanced_accuracy:.3f}", *(shown_rate(one, rate) for rate in rates))
-        table.add_row(name, *found, *([bound] if bounds else []))
-    return _titled(title, table)
+        table.add_row(
+            f"{attack.name}\n  {_column(attack)}{f', {attack.combination}' if attack.combination else ''}",
+            f"{one.auc:.3f}\n{low:.3f}-{high:.3f}",
+            f"{one.balanced_accuracy:.3f}",
+            *(shown_rate(one, rate) for rate in rates),
+            "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}",
+        )
+    return _titled("The attacks that were fixed beforehand", table)
 
 
 def _show_exposed(console: Any, found: "AuditResult") -> None:
@@ -315,7 +282,8 @@ def _show_bounds(console: Any, found: "AuditResult") -> None:
     if tested.neighbours != found.guarantee.neighbours:
         console.print(Text(f"As this audit can test it ({tested.neighbours}): {tested.sentence}"))
     how = "" if found.epsilon_lower.unmet else f", as {found.epsilon_lower.correction}"
-    console.print(Text(f"Shown: {_bound_words(found)}{how}."))
+    unit = f" per {found.unit}" if found.epsilon_lower.unit == "group" and not found.epsilon_lower.unmet else ""
+    console.print(Text(f"Shown: {found.epsilon_lower.words}{unit}{how}."))
     if found.verdict != "nothing proven":
         console.print(Text(found.verdict_sentence, style=colours.get(found.verdict, "bold yellow")))
 

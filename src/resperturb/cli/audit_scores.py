@@ -14,11 +14,6 @@ Design = Literal["coins", "independent", "one-model"]
 _FILE = "a .npy file, or a text file with one number per line"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to ``app``."""
-    app.command("audit-scores")(audit_scores)
-
-
 def audit_scores(
     members: Annotated[Path, typer.Argument(help=f"Scores of records the model was trained on: {_FILE}.")],
     nonmembers: Annotated[Path, typer.Argument(help=f"Scores of records it never saw: {_FILE}.")],
@@ -31,7 +26,6 @@ def audit_scores(
             "independent: a model trained anew for each score; one-model: one model, no coins."
         ),
     ] = None,
-    one_run: Annotated[bool, typer.Option("--one-run", help="The same as --design coins.")] = False,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,7 +43,7 @@ def audit_scores(
         read_scores(nonmembers),
         delta=delta,
         confidence=confidence,
-        design="coins" if one_run else design,
+        design=design,
     )
     emit(found.to_dict(), as_json, lambda console: _show(found, console, verbose))
 

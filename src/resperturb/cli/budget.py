@@ -22,11 +22,6 @@ budget_app = typer.Typer(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
-    app.add_typer(budget_app, name="budget")
-
-
 @budget_app.command("additive")
 def budget_additive(
     radius: Annotated[float, typer.Option(help="Largest norm of an image as the network receives it.")],

@@ -7,18 +7,6 @@ import typer
 
 from resperturb.cli.output import JsonOption, emit
 
-HELP = """
-Write a model card for the Hugging Face Hub with the privacy section filled in: the decision by a policy, what was
-tried and found, and what is proven. It does not name data, seeds or weights, unless `--for-reviewers` asks for them.
-
-Example: `resperturb card runs/noisy -o MODEL_CARD.md`
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("card", help=HELP)(card)
-
 
 def card(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of an audit.")],
@@ -29,7 +17,13 @@ def card(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the card and say where it is."""
+    """Write a model card for the Hugging Face Hub with its privacy section.
+
+    The section has the decision by a policy, what was tried and found, and what is proven. It does not name data,
+    seeds or weights, unless `--for-reviewers` asks for them.
+
+    Example: `resperturb card runs/noisy -o MODEL_CARD.md`
+    """
     from resperturb.files import write_bytes
     from resperturb.report.card import model_card
     from resperturb.report.collect import open_models

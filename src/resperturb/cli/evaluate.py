@@ -6,24 +6,8 @@ from typing import Annotated
 
 import typer
 
-from resperturb.cli.data_in import DataInOption
+from resperturb.cli.options import DataInOption
 from resperturb.cli.output import JsonOption, emit
-
-HELP = """
-Measure a run's accuracy on its training and test images, averaging the answers over draws of the noise; and on the
-test images the area under the ROC curve, sensitivity and specificity: of two classes the second is the positive one,
-of more they are means over the classes.
-
-One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker who
-may ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
-
-Example: `resperturb evaluate runs/private --draws 16`
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("evaluate", help=HELP)(evaluate)
 
 
 def evaluate(
@@ -33,7 +17,16 @@ def evaluate(
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure and print."""
+    """Measure a run's accuracy on its training and test images, averaged over draws of the noise.
+
+    The test images give AUROC, sensitivity and specificity too. Of two classes the second is the positive one; of
+    more they are means over the classes.
+
+    One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker
+    who may ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
+
+    Example: `resperturb evaluate runs/private --draws 16`
+    """
     from resperturb import perturbation
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import evaluate as evaluate_model

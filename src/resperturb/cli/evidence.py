@@ -7,20 +7,6 @@ import typer
 
 from resperturb.cli.output import JsonOption, emit
 
-HELP = """
-Write an evidence pack: each clause of a public text is answered, not tested, or for you to fill in.
-
-`--for` is satre, nist-800-226, edpb-28-2024, or a YAML file of your own. `--declared` is a YAML file of what only you
-know: data_subjects, harm, prior, purpose, released_to, responsible, defence. It is no legal advice.
-
-Example: `resperturb evidence runs/noisy --for satre -o evidence.html`
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("evidence", help=HELP)(evidence)
-
 
 def evidence(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of an audit.")],
@@ -30,7 +16,13 @@ def evidence(
     declared: Annotated[Path | None, typer.Option(help="YAML file of what only you know.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the page and count the clauses."""
+    """Write an evidence pack: each clause of a public text is answered, not tested, or for you to fill in.
+
+    `--for` is satre, nist-800-226, edpb-28-2024, or a YAML file of your own. `--declared` is a YAML file of what only
+    you know: data_subjects, harm, prior, purpose, released_to, responsible, defence. It is no legal advice.
+
+    Example: `resperturb evidence runs/noisy --for satre -o evidence.html`
+    """
     from resperturb.files import plain, write_bytes
     from resperturb.report.collect import open_models
     from resperturb.report.evidence import counts, entries, read_declared, read_text, render_evidence

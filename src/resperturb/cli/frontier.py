@@ -5,34 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resperturb.cli.data_in import DataInOption
-from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
+from resperturb.cli.options import DataInOption, EngineOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
     from resperturb.frontiers import FrontierResult
-
-HELP = """
-Find which defence, and how much of it, costs the least accuracy for the leak that you accept.
-
-K models of every setting are trained on random halves of your images, with the same halves and seeds for every
-setting. Each model is attacked once, by the models outside its pair, at about eight checkpoints of its training. So
-every setting is a curve, settings are compared at equal accuracy, and early stopping costs nothing.
-
-The command first says what it will train and how long that takes here. `--hours` leaves settings out, and says which.
-Rerun the same command to resume.
-
-Examples: `resperturb frontier --data ./patches --dry-run`,
-`resperturb frontier --data ./patches --epochs 40 --hours 8 --max-auc 0.6`,
-`resperturb frontier --data ./patches --defences additive,dropout --strengths 2 --models 64`
-
-The folder keeps `frontier.json` and `frontier.html`, and `exposed.json` for your eyes only.
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("frontier", help=HELP)(frontier)
 
 
 def frontier(
@@ -59,14 +36,27 @@ def frontier(
     max_canary_tpr: Annotated[float | None, typer.Option(help="Recommend: the largest TPR on canaries.")] = None,
     max_accuracy_loss: Annotated[float | None, typer.Option(help="Recommend: the largest loss of accuracy.")] = None,
     engine: EngineOption = "local",
-    ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be trained; train nothing.")] = False,
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Parse, train, compare, print."""
+    """Find which defence, and how much of it, costs the least accuracy for the leak that you accept.
+
+    K models of every setting are trained on random halves of your images, with the same halves and seeds for every
+    setting. Each model is attacked once, by the models outside its pair, at about eight checkpoints of its training.
+    So every setting is a curve, settings are compared at equal accuracy, and early stopping costs nothing.
+
+    The command first says what it will train and how long that takes here. `--hours` leaves settings out, and says
+    which. Rerun the same command to resume.
+
+    Examples: `resperturb frontier --data ./patches --dry-run`,
+    `resperturb frontier --data ./patches --epochs 40 --hours 8 --max-auc 0.6`,
+    `resperturb frontier --data ./patches --defences additive,dropout --strengths 2 --models 64`
+
+    The folder keeps `frontier.json` and `frontier.html`, and `exposed.json` for your eyes only.
+    """
     from resperturb.cli.train import read_config
     from resperturb.errors import UsageError
     from resperturb.frontiers.recipe import recipe_study
@@ -97,7 +87,7 @@ def frontier(
             lambda console: console.print("\n".join(plan.lines(models, jobs)), markup=False, soft_wrap=True),
         )
         return
-    where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
+    where = engine_of(engine, ray_cpus, ray_gpus)
     found = study.run(out, engine=where, jobs=jobs, hours=hours, quiet=as_json)
     chosen = found.report(out / "frontier.html", **limits)
     emit(found.to_dict(**limits), as_json, lambda console: show(console, found, chosen, limits))

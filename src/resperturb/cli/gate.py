@@ -11,21 +11,6 @@ from resperturb.cli.output import JsonOption, emit
 if TYPE_CHECKING:
     from resperturb.report.gate import Decision
 
-HELP = """
-Hold the audit of a run, or of your own training, against a policy. The exit code is 0 if the policy is met as far as
-it was tested, 1 if a limit is exceeded, and 2 if that is undecided: too little evidence is not a pass.
-
-`--init` writes a policy with comments, to `policy.yaml` or to the file that is named instead of a folder. Without
-`--policy` that one is used.
-
-Example: `resperturb gate runs/noisy --policy policy.yaml`
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("gate", help=HELP)(gate)
-
 
 def gate(
     folder: Annotated[
@@ -35,7 +20,16 @@ def gate(
     init: Annotated[bool, typer.Option("--init", help="Write a policy with comments, and stop.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide, print and exit with the decision."""
+    """Hold the audit of a run, or of your own training, against a policy.
+
+    The exit code is the decision: 0 if the policy is met as far as it was tested, 1 if a limit is exceeded, and 2 if
+    that is undecided: too little evidence is not a pass.
+
+    `--init` writes a policy with comments, to `policy.yaml` or to the file that is named instead of a folder. Without
+    `--policy` that one is used.
+
+    Example: `resperturb gate runs/noisy --policy policy.yaml`
+    """
     from resperturb.errors import ResperturbError, UsageError
     from resperturb.report.collect import open_models
     from resperturb.report.gate import decide

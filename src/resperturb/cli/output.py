@@ -41,10 +41,6 @@ def terminal(**options: Any) -> "Console":
     return Terminal(**{"highlight": False, **options})
 
 
-# With fewer members or non-members than this luck alone gives any AUC.
-FEW = 20
-
-
 def shown_rate(metrics: "AttackMetrics", fpr: float) -> str:
     """Show a true positive rate, or why there is none: too few non-members for so low a rate, or tied scores.
 
@@ -56,15 +52,6 @@ def shown_rate(metrics: "AttackMetrics", fpr: float) -> str:
     if point is None:
         return "too few"
     return "tied" if point.tied else f"{point.tpr:.3f}"
-
-
-def warn_of_few(console: Any, metrics: "AttackMetrics") -> None:
-    """Warn if an attack was measured on too few candidates."""
-    if min(metrics.members, metrics.nonmembers) < FEW:
-        console.print(
-            f"[bold yellow]Only {metrics.members} members and {metrics.nonmembers} non-members were queried:[/] "
-            f"with fewer than {FEW} of each, luck alone can give any of these numbers."
-        )
 
 
 def fail(error: object) -> None:

@@ -11,33 +11,11 @@ from resperturb.cli.output import JsonOption, emit
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from resperturb.bounds.result import LowerBound
     from resperturb.report.collect import ReportedModel
 
-REPORT_HELP = """
-Write one self-contained HTML page about models: the decision by a policy, what they leak, how accurate they are, what
-is proven, what was tried, how they were made. It loads nothing from the network and can be mailed and printed.
-
-Example: `resperturb report runs/plain runs/noisy -o report.html`
-"""
-
-COMPARE_HELP = """
-Print models side by side: what differs, what the strongest attack found, accuracies, and epsilon proven and shown.
-
-Folders that hold neither a finished run nor an audit are skipped. With `-o` the page of `resperturb report` is
-written as well.
-
-Example: `resperturb compare runs/* --sort leakage -o report.html`
-"""
 
 Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs or of audits.")]
 Order = Literal["given", "name", "leakage", "accuracy", "epsilon"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add both commands to the command line."""
-    app.command("report", help=REPORT_HELP)(report)
-    app.command("compare", help=COMPARE_HELP)(compare)
 
 
 def report(
@@ -54,7 +32,13 @@ def report(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the page and say where it is."""
+    """Write one self-contained HTML page about models.
+
+    It shows the decision by a policy, what they leak, how accurate they are, what is proven, what was tried and how
+    they were made. It loads nothing from the network and can be mailed and printed.
+
+    Example: `resperturb report runs/plain runs/noisy -o report.html`
+    """
     from resperturb.files import write_bytes
     from resperturb.report.collect import open_models
     from resperturb.report.page import render
@@ -70,10 +54,14 @@ def report(
 def compare(
     runs: Runs,
     sort: Annotated[Order, typer.Option(help="Order of the rows; the best first.")] = "given",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the page here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the table, and write the page if asked."""
+    """Print models side by side: what differs, the strongest attack, accuracies, epsilon proven and shown.
+
+    Folders that hold neither a finished run nor an audit are skipped. `resperturb report` writes them as a page.
+
+    Example: `resperturb compare runs/* --sort leakage`
+    """
     from resperturb.errors import UsageError
     from resperturb.report.collect import open_models
 
@@ -81,13 +69,8 @@ def compare(
     if not found:
         raise UsageError(f"there is no finished run and no audit among {', '.join(map(str, runs))}.")
     found = _sorted(found, sort)
-    if out is not None:
-        from resperturb.files import write_bytes
-        from resperturb.report.page import render
-
-        write_bytes(out, render(found).encode())
-    payload = {"models": [run.to_dict() for run in found], "report": None if out is None else str(out)}
-    emit(payload, as_json, lambda console: _show(console, found, out))
+    payload = {"models": [run.to_dict() for run in found]}
+    emit(payload, as_json, lambda console: _show(console, found))
 
 
 def _sorted(models: "list[ReportedModel]", order: Order) -> "list[ReportedModel]":
@@ -101,15 +84,13 @@ def _sorted(models: "list[ReportedModel]", order: Order) -> "list[ReportedModel]
     return models if order == "given" else sorted(models, key=keys[order])
 
 
-def _show(console: Any, runs: "list[ReportedModel]", out: Path | None) -> None:
+def _show(console: Any, runs: "list[ReportedModel]") -> None:
     from resperturb.report.wording import refutation, unequal
 
     console.print(comparison(runs))
     for said in (*map(refutation, runs), unequal(runs)):
         if said:
             console.print(said, markup=False)
-    if out is not None:
-        console.print(f"Open {out} in a browser.", markup=False)
 
 
 def comparison(runs: "Sequence[ReportedModel]") -> "Table":
@@ -119,6 +100,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     from rich.text import Text
 
     from resperturb.cli.output import visible
+    from resperturb.report.collect import facts_table
     from resperturb.report.wording import measured_alike, not_comparable, whom
 
     kinds = {whom(run.strongest.kind, run.unit) for run in runs if run.strongest is not None}
@@ -130,7 +112,8 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
     ways = measured_alike(runs)
     if why := not_comparable(runs):
         caption += f" {why}"
-    if others := other_differences(runs):
+    rows = facts_table(runs)
+    if others := [row.label for row in rows if row.differs and row.label not in ("noise", "method")]:
         caption += f" The models also differ in: {', '.join(others)}."
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     table.add_column("model\n  what differs", overflow="fold", min_width=14 if len(ways) < 3 else None)
@@ -150,17 +133,10 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             named,
             f"{run.subject.test_accuracy:.3f}\n({run.subject.train_accuracy:.3f})",
             _proven(run),
-            *("" if run.lower is None or not run.lower.comparable(way) else _shown(run.lower) for way in ways),
+            *(f">= {run.lower.epsilon:.2f}" if run.lower and run.lower.comparable(way) else "" for way in ways),
             *([] if ways else [""]),
         )
     return table
-
-
-def other_differences(runs: "Sequence[ReportedModel]") -> list[str]:
-    """Return the names of the settings, other than the defence, in which models differ."""
-    from resperturb.report.collect import facts_table
-
-    return [row.label for row in facts_table(runs) if row.differs and row.label not in ("noise", "method")]
 
 
 def _proven(run: "ReportedModel") -> str:
@@ -173,7 +149,3 @@ def _proven(run: "ReportedModel") -> str:
     swap = f"\n<= {number(tested.claimed_epsilon)} swap" if "converted_from" in tested.details else ""
     auc = f"\nAUC {run.guarantee.max_auc:.3f}" if run.guarantee.max_auc < TELLING_AUC else ""
     return f"<= {number(epsilon)}{swap}{auc}"
-
-
-def _shown(bound: "LowerBound") -> str:
-    return f">= {bound.epsilon:.2f}"

@@ -6,8 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -16,37 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 from typer.core import TyperCommand
 
-from resperturb.cli.data_in import DataInOption
+from resperturb.cli.options import DataInOption
 from resperturb.cli.output import JsonOption, emit
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 
 if TYPE_CHECKING:
     from resperturb.privacy.guarantee import Guarantee
     from resperturb.training.config import TrainConfig
     from resperturb.training.loop import Update
 
-EXAMPLE = """
-Train a network on your images and keep it as a run.
-
-`--data` is an image folder (`train/<class>/*.png`), a parquet file or a folder of them, an `.npz`, a Hugging Face
-name such as `cifar10`, or `fashion-sample`, which is built in. All training images are used; images for the test are
-held out where there are none.
-
-Example: `resperturb train --data ./patches --gamma 0.5 --out runs/noisy`
-
-Any network: `resperturb train --data ./patches --model timm:resnet26d --image-size 224 --out runs/timm`
-
-With a formal guarantee, per patient: `resperturb train --data ./xrays --method dp-head --features scattering
---group-column patient --target-epsilon 3 --out runs/dp`
-
-By a published recipe: `resperturb train --data cifar10 --recipe handcrafted-cnn`
-
-From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options override it.
-
-A run that was stopped or killed is resumed by the same command.
-
-On several GPUs of one machine: `--devices 4`. On several machines: `torchrun ... -m resperturb train ...`
-"""
 
 DATA, NETWORK, NOISE, METHOD, TRAINING, RUN = (
     "Data",
@@ -69,39 +46,17 @@ _AMOUNT_OF_NOISE = ("noise_multiplier", "target_epsilon")
 OF_THE_NETWORK = ("model", "model_args", "weights", "norm", "skip", "dropout")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("train", cls=Command, help=EXAMPLE)(_one_voice()(train))
-
-
-@dataclass(frozen=True)
-class Flag:
-    """An option that sets one value of the configuration: ``--limit`` sets ``data.limit``; left out, it sets none."""
-
-    key: str
-    kind: Any
-    panel: str
-    help: str
-
-    @property
-    def name(self) -> str:
-        """The name of the parameter."""
-        return self.key.replace(".", "__")
-
-    @property
-    def flag(self) -> str:
-        """The option as it is written."""
-        return FLAGS.get(self.key) or f"--{self.key.rpartition('.')[2].replace('_', '-')}"
-
-    @property
-    def parameter(self) -> inspect.Parameter:
-        """The option as Typer reads it from a signature; the configuration reads lists and pairs."""
-        kinds = _alternatives(self.kind)
-        simple = len(kinds) == 1 and (kinds[0] in (int, float, bool) or get_origin(kinds[0]) is Literal)
-        kind = list[str] if any(get_origin(one) is dict for one in kinds) else kinds[0] if simple else str
-        option = typer.Option(self.flag, help=self.help, rich_help_panel=self.panel)
-        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
-        return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _option(key: str, kind: Any, panel: str, help: str) -> inspect.Parameter:
+    """Make the option that sets a value of the configuration: ``--limit`` sets ``data.limit``; left out, none."""
+    kinds = _alternatives(kind)
+    simple = len(kinds) == 1 and (kinds[0] in (int, float, bool) or get_origin(kinds[0]) is Literal)
+    # The configuration reads lists and pairs.
+    read = list[str] if any(get_origin(one) is dict for one in kinds) else kinds[0] if simple else str
+    flag = FLAGS.get(key) or f"--{key.rpartition('.')[2].replace('_', '-')}"
+    option = typer.Option(flag, help=help, rich_help_panel=panel)
+    annotation = Annotated[read | None, option]  # type: ignore[valid-type]
+    name = key.replace(".", "__")
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _alternatives(kind: Any) -> list[Any]:
@@ -118,68 +73,42 @@ def _alternatives(kind: Any) -> list[Any]:
 
 
 @cache
-def all_settings() -> tuple[Flag, ...]:
+def all_settings() -> tuple[inspect.Parameter, ...]:
     """Find the settings: described fields of the configuration, and the parameters of strategies and methods."""
     return tuple(_settings())
 
 
-def _settings() -> Iterator[Flag]:
+def _settings() -> Iterator[inspect.Parameter]:
     from resperturb.perturbation.strategy import STRATEGIES
     from resperturb.training.config import NORMALIZATIONS, DataConfig, TrainConfig
     from resperturb.training.method import methods
 
     for name, field in DataConfig.model_fields.items():
         if field.description:
-            yield Flag(f"data.{name}", field.annotation, DATA, field.description)
+            yield _option(f"data.{name}", field.annotation, DATA, field.description)
     names = Literal[tuple(NORMALIZATIONS)]  # type: ignore[valid-type]
-    yield Flag("normalization", names, DATA, "Constants that pixels are normalised by.")
-    yield Flag("features", str, NETWORK, "Frozen features: scattering, efficientnet-lite0, timm:NAME, file:PATH.")
+    yield _option("normalization", names, DATA, "Constants that pixels are normalised by.")
+    yield _option("features", str, NETWORK, "Frozen features: scattering, efficientnet-lite0, timm:NAME, file:PATH.")
     for name, field in TrainConfig.model_fields.items():
         if field.description:
             panel = NETWORK if name in OF_THE_NETWORK else NOISE if name == "seeded_noise" else TRAINING
-            yield Flag(name, field.annotation, panel, field.description)
+            yield _option(name, field.annotation, panel, field.description)
     known = ", ".join(STRATEGIES)
-    yield Flag("perturbation.name", str, NOISE, f"none, {known}; additive with --gamma.")
-    parameters = {name: of for of in reversed(STRATEGIES.names()) for name in _parameters(STRATEGIES[of])}
+    yield _option("perturbation.name", str, NOISE, f"none, {known}; additive with --gamma.")
+    parameters = {field.name: of for of in reversed(STRATEGIES.names()) for field in fields(STRATEGIES[of])}
     for name, of in parameters.items():
         kind = get_type_hints(STRATEGIES[of])[name]
-        yield Flag(f"perturbation.{name}", kind, NOISE, _documented(STRATEGIES[of], name))
-    yield Flag("method.name", str, METHOD, f"How to train: {', '.join(methods)}; sgd unless given.")
+        yield _option(f"perturbation.{name}", kind, NOISE, _documented(STRATEGIES[of], name))
+    yield _option("method.name", str, METHOD, f"How to train: {', '.join(methods)}; sgd unless given.")
     for name, field in {name: field for of in methods for name, field in methods[of].model_fields.items()}.items():
         if field.description:
-            yield Flag(f"method.{name}", field.annotation, METHOD, field.description)
-
-
-def _parameters(strategy: type) -> list[str]:
-    return [field.name for field in fields(strategy)]
+            yield _option(f"method.{name}", field.annotation, METHOD, field.description)
 
 
 def _documented(strategy: type, parameter: str) -> str:
     """Give the first clause that the docstring of a strategy has on a parameter."""
     found = re.search(rf"^\s*{parameter}: (.*?)[.;]\s", strategy.__doc__ or "", re.MULTILINE | re.DOTALL)
     return " ".join(found[1].split()) + "." if found else f"Parameter of {strategy.__name__}."
-
-
-def perturbation(values: dict[str, Any]) -> dict[str, Any]:
-    """Put the options of a perturbation together, refusing those that do not belong to the strategy."""
-    from resperturb.perturbation.strategy import STRATEGIES
-
-    name = values.get("name", "additive" if "gamma" in values else "none")
-    known = {} if name == "none" else {field.name: field for field in fields(STRATEGIES[name])}
-    _refuse_foreign(values, known, f"the strategy {name!r}.")
-    needed = known.get("gamma")
-    if needed is not None and needed.default is MISSING and "gamma" not in values:
-        raise UsageError(f"the strategy {name!r} needs --gamma, the level of the noise.")
-    return {**values, "name": name}
-
-
-def training_method(values: dict[str, Any]) -> dict[str, Any]:
-    """Put the options of a training method together, refusing those of another."""
-    from resperturb.training.method import methods
-
-    name = values.get("name", "sgd")
-    _refuse_foreign(values, methods[name].model_fields, f"the training method {name!r}; name its own by --method.")
-    return {**values, "name": name}
 
 
 def _refuse_foreign(values: Mapping[str, Any], known: Container[str], whose: str) -> None:
@@ -189,11 +118,7 @@ def _refuse_foreign(values: Mapping[str, Any], known: Container[str], whose: str
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """Read a YAML file of settings.
-
-    Raises:
-        UsageError: If it cannot be read, or is not a mapping.
-    """
+    """Read a YAML file of settings."""
     from resperturb.files import read_yaml
 
     if path is None:
@@ -209,24 +134,35 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
     """Lay the options that were given over the settings of a file; see :func:`resperturb.training.make_config`."""
+    from resperturb.perturbation.strategy import STRATEGIES
+    from resperturb.training.method import methods
+
     given: dict[str, dict[str, Any]] = {"": {}, "data": {}, "perturbation": {}, "method": {}}
     for setting in all_settings():
         value = options[setting.name]
         if value not in (None, ()):
-            group, _, name = setting.key.rpartition(".")
+            group, _, name = setting.name.rpartition("__")
             given[group][name] = ",".join(value) if isinstance(value, list | tuple) else value
     found = {**file, **given[""], "data": {**file.get("data", {}), **given["data"]}}
     if "spec" not in found["data"]:
         raise UsageError("say which images to train on: --data FOLDER, or `data:` in the file of --config.")
-    if given["perturbation"]:
-        found["perturbation"] = perturbation(given["perturbation"])
+    if noise := given["perturbation"]:
+        name = noise.setdefault("name", "additive" if "gamma" in noise else "none")
+        known = {} if name == "none" else {field.name: field for field in fields(STRATEGIES[name])}
+        _refuse_foreign(noise, known, f"the strategy {name!r}.")
+        if "gamma" in known and known["gamma"].default is MISSING and "gamma" not in noise:
+            raise UsageError(f"the strategy {name!r} needs --gamma, the level of the noise.")
+        found["perturbation"] = noise
     if given["method"]:
-        known = file.get("method", {})
-        same = isinstance(known, dict) and given["method"].get("name", known.get("name")) == known.get("name")
-        kept = dict(known) if same else {}
+        before = file.get("method", {})
+        same = isinstance(before, dict) and given["method"].get("name", before.get("name")) == before.get("name")
+        kept = dict(before) if same else {}
         if not given["method"].keys().isdisjoint(_AMOUNT_OF_NOISE):
             kept = {key: value for key, value in kept.items() if key not in _AMOUNT_OF_NOISE}
-        found["method"] = training_method({**kept, **given["method"]})
+        method = {"name": "sgd", **kept, **given["method"]}
+        whose = f"the training method {method['name']!r}; name its own by --method."
+        _refuse_foreign(method, methods[method["name"]].model_fields, whose)
+        found["method"] = method
     return found
 
 
@@ -248,7 +184,7 @@ def _options() -> tuple[Any, ...]:
     def command(**values: Any) -> None:
         pass
 
-    parameters = [setting.parameter for setting in all_settings()]
+    parameters = all_settings()
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
@@ -274,7 +210,28 @@ def train(
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Parse, train, print."""
+    """Train a network on your images and keep it as a run.
+
+    `--data` is an image folder (`train/<class>/*.png`), a parquet file or a folder of them, an `.npz`, a Hugging Face
+    name such as `cifar10`, or `fashion-sample`, which is built in. All training images are used; images for the test
+    are held out where there are none.
+
+    Example: `resperturb train --data ./patches --gamma 0.5 --out runs/noisy`
+
+    Any network: `resperturb train --data ./patches --model timm:resnet26d --image-size 224 --out runs/timm`
+
+    With a formal guarantee, per patient: `resperturb train --data ./xrays --method dp-head --features scattering
+    --group-column patient --target-epsilon 3 --out runs/dp`
+
+    By a published recipe: `resperturb train --data cifar10 --recipe handcrafted-cnn`
+
+    From a file: `resperturb train --config run.yaml`, whose keys are those of a run's `config.json`; options override
+    it.
+
+    A run that was stopped or killed is resumed by the same command.
+
+    On several GPUs of one machine: `--devices 4`. On several machines: `torchrun ... -m resperturb train ...`
+    """
     from resperturb.cli.progress import training_progress
     from resperturb.training.config import make_config
     from resperturb.training.distributed import launch, launched
@@ -297,7 +254,6 @@ def train(
         run = train_run(wanted, out=out, runs=runs, draws=draws, on_update=_advised(wanted, on_update))
     if not leads:
         return
-    _note_processes(run, processes)
     loaded = load_inputs(run.config.data).train.summary
     payload = {"run": str(run.path), "hash": run.config.digest, **run.result.to_dict(), "data": loaded}
     if run.config.method.private:
@@ -371,29 +327,6 @@ def _how_to_audit(run: Any) -> str:
     )
     trained = f"{result.records} training images" if data.validation else f"all {result.records} training images"
     return f"Trained on {trained}; {tested}. Next: resperturb audit {run.path} ({how})"
-
-
-@contextmanager
-def _one_voice() -> Iterator[None]:
-    """Let the first process of each machine alone say what is wrong, which all of them know."""
-    try:
-        yield
-    except ResperturbError as error:
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            raise
-        raise typer.Exit(error.exit_code) from None
-
-
-def _note_processes(run: Any, processes: int) -> None:
-    """Say so where a finished run, taken as it is, was not trained in as many processes as were asked for."""
-    used = run.result.processes
-    if used != (processes,):
-        typer.echo(
-            f"Note: {run.path} was trained in {' and then '.join(map(str, used))} process(es), not in {processes}. "
-            "The noise it was trained with is another draw, of the same distribution; for a training of its own, "
-            "choose another --out.",
-            err=True,
-        )
 
 
 def _show_guarantee(console: Any, guarantee: "Guarantee") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
+from resperturb.cli.options import EngineOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit, escaped
 from resperturb.files import plain
 
@@ -44,7 +44,6 @@ def audit_poison(
         int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
     ] = None,
     engine: EngineOption = "local",
-    ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
     delta: Annotated[float, typer.Option(help="Delta of the lower bound.")] = 1e-5,
@@ -56,7 +55,7 @@ def audit_poison(
     from resperturb.training import open_run
     from resperturb_reproduction.poison import PoisonSettings, poison_audit
 
-    where = engine_of(engine, ray_address, ray_cpus, ray_gpus)
+    where = engine_of(engine, ray_cpus, ray_gpus)
     settings = PoisonSettings(poison, copies, trials, delta, confidence)  # type: ignore[arg-type]  # it checks the kind
     found = poison_audit(open_run(run), settings, Lines("audit-poison", unit="models").step, jobs, where)
     emit(plain(found), as_json, lambda console: _show(console, found))

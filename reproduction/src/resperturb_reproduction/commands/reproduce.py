@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from resperturb.cli.engines import EngineOption, RayAddressOption, RayCpusOption, RayGpusOption, engine_of
+from resperturb.cli.options import EngineOption, RayCpusOption, RayGpusOption, engine_of
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def run(
     attacks: AttacksOption = None,
     measure_only: MeasureOption = False,
     engine: EngineOption = "local",
-    ray_address: RayAddressOption = None,
     ray_cpus: RayCpusOption = None,
     ray_gpus: RayGpusOption = None,
     as_json: JsonOption = False,
@@ -114,7 +113,7 @@ def run(
     size, folder = preset_named(preset, seeds, shadows), _results(results, runs, preset)
     for experiment in picked:
         refuse_smoke_test(load(folder, experiment.id), folder, preset)
-    on = engine_of(engine, ray_address, ray_cpus, ray_gpus)
+    on = engine_of(engine, ray_cpus, ray_gpus)
     progress = Console(stderr=True, quiet=as_json, highlight=False, soft_wrap=True, markup=False)
     library = Library(runs, jobs, progress.print, on, may_train=not measure_only)
     kept: dict[str, AnyResult] = {}
