@@ -1,5 +1,3 @@
-from typing import ClassVar
-
 from torch import nn
 
 from resperturb.features import Extractor, register_extractor
@@ -8,8 +6,6 @@ from resperturb.features import Extractor, register_extractor
 @register_extractor("thumbnails")
 class Thumbnails(Extractor):
     """``thumbnails:4`` are images of 4 by 4 pixels."""
-
-    example: ClassVar = "thumbnails:4"
 
     def public(self) -> tuple[str, str, str, str]:
         return f"thumbnails:{self.name}", "Means of pixels, learned from no data.", "", "mean over cells"

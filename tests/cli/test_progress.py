@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from resperturb.cli.progress import _bar, training_progress
+from resperturb.cli.output import _bar, training_progress
 from resperturb.progress import Lines
 from resperturb.training.loop import Update
 

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from resperturb.cli import (
     audit,
@@ -29,27 +29,24 @@ from resperturb.errors import ResperturbError
 from resperturb.heap import tune_process
 
 # What `resperturb --help` shows: the commands by panel, each in at most 60 characters.
-PANELS = {
+PANELS: dict[str, dict[Callable[..., None], str]] = {
     "Start": {
-        "demo": "See networks trained, audited and decided about in a minute",
-        "train": "Train a network, or a head with a guarantee, on your images",
-        "audit": "Measure how much a model reveals about its training set",
+        demo.demo: "See networks trained, audited and decided about in a minute",
+        train.train: "Train a network, or a head with a guarantee, on your images",
+        audit.audit: "Measure how much a model reveals about its training set",
     },
     "Decide and release": {
-        "report": "Write a page about models: decision, leakage, proof",
-        "gate": "Decide by a policy; the exit code is the decision",
-        "compare": "Print models side by side",
-        "card": "Write a model card with its privacy section",
-        "evidence": "Answer the clauses of a public text from an audit",
-        "verify": "Check that the files of a run or an audit are unchanged",
+        report.report: "Write a page about models: decision, leakage, proof",
+        gate.gate: "Decide by a policy; the exit code is the decision",
+        report.compare: "Print models side by side",
+        card.card: "Write a model card with its privacy section",
+        evidence.evidence: "Answer the clauses of a public text from an audit",
+        verify.verify: "Check that the files of a run or an audit are unchanged",
     },
     "Measure": {
-        "frontier": "Find the defence that costs least for the leak you accept",
-        "evaluate": "Measure a run's accuracy, its noise averaged or off",
-        "audit-scores": "Bound epsilon from below by the scores of your own attack",
-    },
-    "Expert": {
-        "budget": "Say which epsilon can be proven, or the noise that it needs",
+        frontier.frontier: "Find the defence that costs least for the leak you accept",
+        evaluate.evaluate: "Measure a run's accuracy, its noise averaged or off",
+        audit_scores.audit_scores: "Bound epsilon from below by the scores of your own attack",
     },
 }
 
@@ -65,14 +62,7 @@ class _Commands(TyperGroup):
         added = typer.Typer()
         for entry in entry_points(group="resperturb.commands"):
             entry.load()(added)
-        others = {**self.commands, **typer.main.get_group(added).commands}
-        for panel, names in PANELS.items():
-            for name, line in names.items():
-                if (command := others.get(name)) is not None:
-                    command.short_help = line
-                    command.rich_help_panel = panel  # type: ignore[attr-defined]
-        first = {name: others.pop(name) for names in PANELS.values() for name in names if name in others}
-        self.commands = first | others
+        self.commands = {**self.commands, **typer.main.get_group(added).commands}
 
 
 app = typer.Typer(
@@ -103,23 +93,17 @@ def _root(
     pass
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    audit.audit,
-    audit_scores.audit_scores,
-    card.card,
-    demo.demo,
-    evaluate.evaluate,
-    evidence.evidence,
-    frontier.frontier,
-    gate.gate,
-    report.compare,
-    report.report,
-    verify.verify,
+for _panel, _commands in PANELS.items():
+    for _command, _line in _commands.items():
+        _kind = train.Command if _command is train.train else TyperCommand
+        _name = _command.__name__.replace("_", "-")
+        app.command(_name, cls=_kind, short_help=_line, rich_help_panel=_panel)(_command)
+app.add_typer(
+    budget.budget_app,
+    name="budget",
+    short_help="Say which epsilon can be proven, or the noise that it needs",
+    rich_help_panel="Expert",
 )
-for _command in COMMANDS:
-    app.command(_command.__name__.replace("_", "-"))(_command)
-app.command("train", cls=train.Command)(train.train)
-app.add_typer(budget.budget_app, name="budget")
 
 
 # The exit code of Ctrl-C.

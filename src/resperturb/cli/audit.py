@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from resperturb.cli.options import DataInOption, EngineOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, VerboseOption, emit, shown_rate, visible
+from resperturb.cli.output import (
+    DataInOption,
+    EngineOption,
+    JsonOption,
+    RayCpusOption,
+    RayGpusOption,
+    VerboseOption,
+    emit,
+    engine_of,
+    shown_rate,
+    visible,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from resperturb.cli.output import LARGEST_SEED, JsonOption, emit
+from resperturb.cli.output import LARGEST_SEED, JsonOption, emit, training_progress
 
 # Half of the built-in sample leaves 500 images to each quarter: few enough that a network memorises them within a
 # minute, which is what a membership attack feeds on, and enough for it to classify others well.
@@ -35,7 +35,6 @@ def demo(
     """
     from rich.console import Console
 
-    from resperturb.cli.progress import training_progress
     from resperturb.files import write_bytes
     from resperturb.report.gate import decide
     from resperturb.report.page import render

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from resperturb.cli.options import DataInOption
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import DataInOption, JsonOption, emit
 
 
 def evaluate(

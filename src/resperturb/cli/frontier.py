@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resperturb.cli.options import DataInOption, EngineOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import (
+    DataInOption,
+    EngineOption,
+    JsonOption,
+    RayCpusOption,
+    RayGpusOption,
+    emit,
+    engine_of,
+)
 
 if TYPE_CHECKING:
     from resperturb.frontiers import FrontierResult

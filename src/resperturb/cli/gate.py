@@ -31,12 +31,17 @@ def gate(
     Example: `resperturb gate runs/noisy --policy policy.yaml`
     """
     from resperturb.errors import ResperturbError, UsageError
+    from resperturb.files import write_bytes
     from resperturb.report.collect import open_models
     from resperturb.report.gate import decide
-    from resperturb.report.policy import default_policy, read_policy
+    from resperturb.report.policy import default_policy, default_text, read_policy
 
     if init:
-        _write(folder or Path("policy.yaml"), as_json)
+        out = folder or Path("policy.yaml")
+        if out.exists():
+            raise UsageError(f"{out} exists and is not overwritten; name another file.")
+        write_bytes(out, default_text().encode())
+        emit({"policy": str(out)}, as_json, lambda console: console.print(f"Wrote {out}.", markup=False))
         return
     if folder is None:
         raise UsageError("name the folder of a run or of an audit.")
@@ -71,14 +76,3 @@ def _show(console: Any, decision: "Decision") -> None:
     facts.add_row("Next step", escaped("; ".join(decision.next_steps)))
     facts.add_row("Policy", escaped(decision.policy.id))
     console.print(facts)
-
-
-def _write(path: Path, as_json: bool) -> None:
-    from resperturb.errors import UsageError
-    from resperturb.files import write_bytes
-    from resperturb.report.policy import default_text
-
-    if path.exists():
-        raise UsageError(f"{path} exists and is not overwritten; name another file.")
-    write_bytes(path, default_text().encode())
-    emit({"policy": str(path)}, as_json, lambda console: console.print(f"Wrote {path}.", markup=False))

@@ -1,18 +1,26 @@
-"""What every command prints: one JSON object on stdout, or a table for a person."""
+"""What commands share: options, results (a JSON object on stdout, or a table for a person), progress on stderr."""
 
 import json
+import os
+import sys
 import unicodedata
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from resperturb.files import plain
+from resperturb.progress import Lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from resperturb.bounds.attack_metrics import AttackMetrics
+    from resperturb.engine import Engine
+    from resperturb.training.checkpoint import EpochMetrics
+    from resperturb.training.loop import Update
 
 # Seeds are added to, and torch takes 64 bits.
 LARGEST_SEED = 2**62
@@ -20,6 +28,43 @@ LARGEST_SEED = 2**62
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the tables too.")]
+
+# The name is the data layer's, which this module must not import: it would pull torch into `--help`.
+DATA_IN_VARIABLE = "RESPERTURB_DATA_IN"
+
+
+def _remember(chosen: str | None) -> str | None:
+    # In the environment, so that processes which are started for the work know it too.
+    if chosen is not None:
+        os.environ[DATA_IN_VARIABLE] = chosen
+    return chosen
+
+
+DataInOption = Annotated[
+    Literal["memory", "disk"] | None,
+    typer.Option(
+        "--data-in",
+        callback=_remember,
+        show_default="memory",
+        help="Keep decoded images in memory, or in a file that is mapped.",
+    ),
+]
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", help="Where trainings run: in processes of this machine, or on a Ray cluster."),
+]
+RayCpusOption = Annotated[
+    int | None, typer.Option("--ray-cpus", min=1, help="Cores of a training in the cluster.", show_default="1")
+]
+RayGpusOption = Annotated[
+    float | None,
+    typer.Option(
+        "--ray-gpus",
+        min=0,
+        help="GPUs of a training in the cluster; 0.25 lets four share one.",
+        show_default="1 where there are any",
+    ),
+]
 
 
 def emit(payload: Mapping[str, Any], as_json: bool, show: Callable[[Any], None]) -> None:
@@ -76,10 +121,80 @@ def visible(text: str) -> str:
     >>> visible("a\\x1b[2J")
     'a\\\\x1b[2J'
     """
-    return "".join(_shown(character) for character in text)
+    odd = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return "".join(
+        one.encode("unicode_escape").decode() if one not in "\n\t" and unicodedata.category(one) in odd else one
+        for one in text
+    )
 
 
-def _shown(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character
-    return character.encode("unicode_escape").decode()
+def engine_of(name: str, cpus: int | None, gpus: float | None) -> "Engine":
+    """Give the engine that the options ask for; Ray itself reads RAY_ADDRESS.
+
+    >>> engine_of("ray", 4, None)
+    RayEngine(address=None, cpus=4, gpus=None, tries=5)
+    >>> engine_of("local", 4, None)
+    Traceback (most recent call last):
+    ...
+    resperturb.errors.UsageError: --ray-cpus is for --engine ray; add that, or leave it out.
+    """
+    from resperturb.errors import UsageError
+
+    if name == "ray":
+        from resperturb.engine.ray import RayEngine
+
+        return RayEngine(None, 1 if cpus is None else cpus, gpus)
+    for option, value in (("--ray-cpus", cpus), ("--ray-gpus", gpus)):
+        if value is not None:
+            raise UsageError(f"{option} is for --engine ray; add that, or leave it out.")
+    from resperturb.engine.local import local
+
+    return local
+
+
+@contextmanager
+def training_progress(title: str, shown: bool = True) -> "Iterator[Callable[[Update], None]]":
+    """Show how far a training is, its accuracy so far, and when it will be done."""
+    if not shown:
+        yield lambda update: None
+        return
+    if not sys.stderr.isatty():
+        lines, note = Lines(title or "training"), ""
+
+        def tell(update: "Update") -> None:
+            nonlocal note
+            if update.metrics is not None and update.metrics.loss is not None:
+                note = f"; after epoch {update.epoch + 1}: {_scores(update.metrics)}"
+            lines.step(update.step, update.steps, note)
+
+        yield tell
+        return
+    with _bar() as progress:
+        task = progress.add_task(title, total=None, note="")
+
+        def show(update: "Update") -> None:
+            progress.update(task, completed=update.step, total=update.steps)
+            if update.metrics is not None and update.metrics.loss is not None:
+                progress.update(task, note=f"epoch {update.epoch + 1}: {_scores(update.metrics)}")
+
+        yield show
+
+
+def _scores(metrics: "EpochMetrics") -> str:
+    return f"loss {metrics.loss:.3f}, accuracy {metrics.train_accuracy:.3f}"
+
+
+def _bar(**options: Any) -> "Progress":
+    """Make a bar of rich that goes when it is done: ``training ━━━━ 100% 0:00:42 left``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, **{"console": Console(stderr=True), "transient": True, **options})

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 from typer.core import TyperCommand
 
-from resperturb.cli.options import DataInOption
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import DataInOption, JsonOption, emit, training_progress
 from resperturb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -232,7 +231,6 @@ def train(
 
     On several GPUs of one machine: `--devices 4`. On several machines: `torchrun ... -m resperturb train ...`
     """
-    from resperturb.cli.progress import training_progress
     from resperturb.training.config import make_config
     from resperturb.training.distributed import launch, launched
     from resperturb.training.inputs import load_inputs
@@ -290,7 +288,7 @@ def _advised(config: "TrainConfig", on_update: "Callable[[Update], None]") -> "C
 
 
 def _show(console: Any, run: Any, loaded: Any) -> None:
-    from resperturb.training.subject import describe
+    from resperturb.training.folders import describe
 
     result = run.result
     lines = [
@@ -313,20 +311,16 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
 def _how_to_audit(run: Any) -> str:
     """Say on what it was trained, and how it can be audited."""
     result, data = run.result, run.config.data
-    tested = f"{result.test_records} others were held out for the test"
     if data.part != "all":
-        part = data.part.replace("_", " ")
-        return (
-            f"Trained on {result.records} of the training images ({part}); {tested}. "
-            f"Next: resperturb audit {run.path}"
-        )
-    how = (
-        "attacks its canaries"
-        if data.canaries is not None
-        else "audits the recipe: trains models like it on halves of these images"
+        trained, how = f"{result.records} of the training images ({data.part.replace('_', ' ')})", ""
+    else:
+        trained = f"{'' if data.validation else 'all '}{result.records} training images"
+        recipe = "audits the recipe: trains models like it on halves of these images"
+        how = f" ({recipe if data.canaries is None else 'attacks its canaries'})"
+    return (
+        f"Trained on {trained}; {result.test_records} others were held out for the test. "
+        f"Next: resperturb audit {run.path}{how}"
     )
-    trained = f"{result.records} training images" if data.validation else f"all {result.records} training images"
-    return f"Trained on {trained}; {tested}. Next: resperturb audit {run.path} ({how})"
 
 
 def _show_guarantee(console: Any, guarantee: "Guarantee") -> None:

@@ -90,11 +90,7 @@ class Decoder:
     tally: Tally = field(default_factory=Tally, compare=False)
 
     def decode(self, encoded: Encoded, where: str) -> Pixels:
-        """Decode one image to uint8 ``[H, W]`` (grey) or ``[H, W, 3]`` (colour); ``where`` names it in errors.
-
-        Raises:
-            UsageError: If it is not there, no regular file, no image, truncated, or larger than ``MAX_PIXELS``.
-        """
+        """Decode one image to uint8 ``[H, W]`` (grey) or ``[H, W, 3]`` (colour); ``where`` names it in errors."""
         if isinstance(encoded, np.ndarray):
             values = self._eight_bit_values(encoded, where)
             if self.image_size is None or values.shape[:2] == (self.image_size, self.image_size):

@@ -196,7 +196,7 @@ def _advice(tally: Tally) -> tuple[str, ...]:
 
 
 def _classes(train: Records, positive: str | None) -> tuple[dict[Label, int], tuple[str, ...]]:
-    """Number the classes: as the source declares them, or else in sorted order; the positive one of two is last."""
+    """Number the classes, of which the positive one of two is last."""
     numbers, names = _numbered(train)
     if positive is None or (len(names) == 2 and names[1] == positive):
         return numbers, names

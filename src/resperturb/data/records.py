@@ -31,10 +31,6 @@ class Columns:
     group: str | None = None
     pattern: str | None = None
 
-    def described(self) -> list[str]:
-        """Return the columns that are small: labels and groups."""
-        return [name for name in (self.label, self.group) if name is not None]
-
 
 @dataclass(eq=False)
 class StreamedImages:

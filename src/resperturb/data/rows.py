@@ -19,10 +19,7 @@ def release_pages(pixels: Pixels, touched: int) -> int:
     """Give the pages of a mapped file back to the system once ``touched`` bytes of it were read or written.
 
     The system keeps them for as long as there is room, so that reading them again costs next to nothing. What is not
-    mapped stays as it is.
-
-    Returns:
-        How many bytes count as touched from now on.
+    mapped stays as it is. The number of bytes that count as touched from now on is returned.
     """
     if touched < RESIDENT_BYTES:
         return touched

@@ -35,11 +35,7 @@ class Task(ABC):
 
     @abstractmethod
     def work(self, folder: Path, accelerator: str = "auto", shared: Any | None = None) -> None:
-        """Do it, and leave the results in ``folder``; what was begun there is resumed.
-
-        Raises:
-            ResperturbError: It failed, and would fail again.
-        """
+        """Do it, and leave the results in ``folder``; what was begun there is resumed."""
 
     @abstractmethod
     def results(self) -> tuple[str, ...]:

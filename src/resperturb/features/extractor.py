@@ -67,11 +67,9 @@ class Extractor:
     ``channels`` and ``size`` (height, width) are those of the images.
 
     Attributes:
-        example: A name that it knows, for messages.
         default_reduction: The name of the reduction that applies unless another is asked for; empty for none.
     """
 
-    example: ClassVar[str]
     default_reduction: ClassVar[str] = ""
 
     def __init__(self, name: str, weights: str, reduction: Reduction | None) -> None:

@@ -123,13 +123,10 @@ def adapt_channels(model: nn.Module, channels: int) -> nn.Module:
 
 
 def without_batch_norm(model: nn.Module) -> list[str]:
-    """Replace every BatchNorm of ``model`` by GroupNorm, and in-place activations by others, in place.
+    """Replace every BatchNorm of ``model`` by GroupNorm, and in-place activations by others; return what was changed.
 
     BatchNorm mixes the records of a batch, so no gradient is of one record alone; and Opacus's hooks see a tensor
     that an in-place activation has overwritten.
-
-    Returns:
-        One sentence per kind of change, for people; empty if nothing had to be changed.
 
     >>> without_batch_norm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
     ['1 BatchNorm layer became GroupNorm, which does not mix the records of a batch.']
@@ -161,13 +158,7 @@ def without_batch_norm(model: nn.Module) -> list[str]:
 def load_weights(model: nn.Module, path: Path) -> list[str]:
     """Start ``model`` from the safetensors file at ``path``; a last layer of another size stays as it is.
 
-    Pickles are not read: they can run code.
-
-    Returns:
-        The names of the weights that the file has no use for: those of the last layer, or none.
-
-    Raises:
-        UsageError: If the file is no safetensors file, or its weights are of another network.
+    The names of the weights of such a last layer are returned. Pickles are not read: they can run code.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file

@@ -94,9 +94,6 @@ def source_of(name: NetworkName) -> NetworkSource:
     >>> from resperturb.models.names import parse_name
     >>> type(source_of(parse_name("en5-resnet8"))).__name__
     'ResNets'
-
-    Raises:
-        UsageError: No source does.
     """
     if name.source in network_sources:
         return network_sources[name.source]()

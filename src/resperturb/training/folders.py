@@ -50,11 +50,7 @@ def open_run_folder(path: Path) -> ReportedModel | None:
 
 
 def audit_of(run: Run) -> AuditResult | None:
-    """Read the audit of a run; None if it was not audited.
-
-    Raises:
-        ResperturbError: The audit is not finished, or is damaged, of another run, or of another version.
-    """
+    """Read the audit of a run; None if it was not audited."""
     folder = run.path / AUDIT
     if (folder / AUDIT_FILE).exists():
         return read_audit(folder, run.digests)

@@ -44,9 +44,6 @@ register_loss = LOSSES.register
 def loss_of(value: object) -> Loss | None:
     """Read a loss as configurations and the command line write it; None is cross-entropy.
 
-    Raises:
-        UsageError: There is no such loss, or a parameter is wrong.
-
     >>> loss_of("relaxloss:alpha=0.5")
     RelaxLoss(alpha=0.5, detach=False)
     >>> loss_of("hinge")

@@ -47,6 +47,8 @@ from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
 from resperturb.training.network import know_features, request_of
 
 CONFIG, ROWS = "config.json", "rows.npy"
+# What came out, before the checkpoint is gone; it then becomes the result.
+PENDING = "result.pending.json"
 # The secret that the noise of an unfinished training comes from, and its bytes.
 SECRET, SECRET_BYTES = ".secret", 16
 # The folder of a run that its audit is kept in.
@@ -119,23 +121,13 @@ class Run:
         return self.path / "result.json"
 
     @property
-    def pending_path(self) -> Path:
-        """What came out, before the checkpoint is gone; it then becomes :attr:`result_path`."""
-        return self.path / "result.pending.json"
-
-    @property
     def finished(self) -> bool:
         """Whether the training has come to its end."""
         return self.result_path.exists() and self.model_path.exists()
 
     @cached_property
     def result(self) -> TrainingResult:
-        """Accuracies, classes, time and versions of the finished training.
-
-        Raises:
-            UsageError: The training is not finished.
-            ResperturbError: A file of the run is damaged, was changed, or belongs to another run.
-        """
+        """Accuracies, classes, time and versions of the finished training."""
         if not self.finished:
             raise UsageError(f"the run {self.path} is not finished; run the same `resperturb train` command again.")
         return self._read_result(self.result_path)
@@ -170,14 +162,7 @@ class Run:
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Say what is proven about the weights, computed from the configuration and never read from a file.
 
-        Args:
-            delta: Delta of epsilon; None for that of the training method, or else 1e-5.
-
-        Returns:
-            The guarantee of the training method, or else of the noise; epsilon is infinite where nothing is proven.
-
-        Raises:
-            ResperturbError: The training wrote down another epsilon, so the number of records was changed.
+        ``delta`` is that of the training method if None, or else 1e-5. Epsilon is infinite where nothing is proven.
         """
         result, entries = self.result, self.metrics()
         proven = partial(guarantee_of, self.config, result.records, result.channels, result.image_size)
@@ -237,14 +222,14 @@ class Run:
 
     def finish(self, result: TrainingResult) -> None:
         """Write what came out, once nothing secret is left in the folder."""
-        write_bound_json(self.pending_path, result, self.computed_digests())
+        write_bound_json(self.path / PENDING, result, self.computed_digests())
         self._complete()
 
     def _complete(self) -> None:
         for path in self.secrets():
             path.unlink()
         sync(self.path)  # or a power cut could bring them back
-        os.replace(self.pending_path, self.result_path)
+        os.replace(self.path / PENDING, self.result_path)
 
 
 def guarantee_of(
@@ -328,10 +313,6 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
 
     The lock is taken before anything is written, so that of several processes with different settings one alone gets
     the directory. What a killed process left is removed, or completed where only the last step was missing.
-
-    Raises:
-        BusyError: Another process holds it.
-        UsageError: The directory holds another run, or something else.
     """
     path = runs / config.digest if out is None else out
     _check_free(path, config)
@@ -370,9 +351,9 @@ def _tidy(run: Run) -> None:
     if run.finished:
         for path in run.secrets():
             path.unlink()
-        run.pending_path.unlink(missing_ok=True)
-    elif run.pending_path.exists() and run.model_path.exists():
-        run._read_result(run.pending_path)
+        (run.path / PENDING).unlink(missing_ok=True)
+    elif (run.path / PENDING).exists() and run.model_path.exists():
+        run._read_result(run.path / PENDING)
         run._complete()
     else:
         # Of weights that were taken away: with new ones beside it, it would say that a training is finished.

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resperturb.cli.options import EngineOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit, escaped
+from resperturb.cli.output import EngineOption, JsonOption, RayCpusOption, RayGpusOption, emit, engine_of, escaped
 from resperturb.files import plain
 
 if TYPE_CHECKING:

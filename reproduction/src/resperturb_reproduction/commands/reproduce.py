@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from resperturb.cli.options import EngineOption, RayCpusOption, RayGpusOption, engine_of
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import EngineOption, JsonOption, RayCpusOption, RayGpusOption, emit, engine_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -58,7 +58,8 @@ def read_split(dataset: Any, columns: Columns, origin: str) -> Records:
 
     found = find_columns(dataset.column_names, columns, origin)
     names = getattr(dataset.features[found.label], "names", None)
-    table = dataset.select_columns(found.described()).with_format("arrow")[:]
+    described = [name for name in (found.label, found.group) if name is not None]
+    table = dataset.select_columns(described).with_format("arrow")[:]
     where = tuple(f"row {i} of {origin}" for i in range(table.num_rows))
     images = dataset.select_columns([found.image]).with_format("arrow")
 

@@ -74,7 +74,8 @@ def read_parquet(files: Sequence[Path], columns: Columns) -> Records:
             schema = parquet.read_schema(file)
             found = find_columns(schema.names, found, printable(file))
             declared = _class_names(schema.metadata, found.label) if not parts else declared
-            part = parquet.ParquetFile(file).read(columns=found.described())
+            described = [name for name in (found.label, found.group) if name is not None]
+            part = parquet.ParquetFile(file).read(columns=described)
         parts.append(part)
         where += [f"row {i} of {printable(file)}" for i in range(part.num_rows)]
 

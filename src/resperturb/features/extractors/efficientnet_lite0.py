@@ -2,7 +2,6 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -26,8 +25,6 @@ _SCALE = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 @register_extractor("efficientnet-lite0")
 class EfficientNetLite0(Extractor):
     """The mean over space of the last layer, of images resized to ``resolution`` pixels."""
-
-    example: ClassVar = "efficientnet-lite0"
 
     def __init__(self, name: str, weights: str, reduction: Reduction | None, resolution: int = 128) -> None:
         super().__init__(name, weights, reduction)
@@ -58,7 +55,7 @@ class EfficientNetLite0(Extractor):
         if digest_of(file) != _SHA256:
             raise ResperturbError(f"{file} is not the file that was published: install {_PACKAGE} 0.1.0 again.")
         # The variant with the padding and the batch norms of TensorFlow, from which the weights come.
-        network: nn.Module = library("timm", self.example).create_model("tf_efficientnet_lite0")
+        network: nn.Module = library("timm", "efficientnet-lite0").create_model("tf_efficientnet_lite0")
         tensors = torch.load(file, map_location="cpu", weights_only=True).values()
         own = network.state_dict()  # of the same layers in the same order, under other names
         network.load_state_dict(dict(zip(own, tensors, strict=True)))

@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ class FileFeatures(Extractor):
 
     Arrays ``train_labels`` and ``test_labels``, if they are there, must agree with the data set's labels.
     """
-
-    example: ClassVar = "file:features.npz"
 
     def __init__(self, name: str, weights: str, reduction: Reduction | None) -> None:
         super().__init__(name, weights, reduction)

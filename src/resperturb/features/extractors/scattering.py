@@ -26,7 +26,6 @@ SMALLEST = 8
 class ScatteringFeatures(Extractor):
     """Scattering coefficients, normalised per image."""
 
-    example: ClassVar = "scattering"
     default_reduction: ClassVar = "synthetic"
 
     def __init__(self, name: str, weights: str, reduction: Reduction | None) -> None:

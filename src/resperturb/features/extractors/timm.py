@@ -3,7 +3,7 @@
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,8 +54,6 @@ def _digest_of_weights(model: nn.Module) -> str:
 @register_extractor("timm")
 class TimmFeatures(Extractor):
     """Any classifier of timm, with the weights that timm offers or with those of a file."""
-
-    example: ClassVar = "timm:resnet18"
 
     def __init__(self, name: str, weights: str, reduction: Reduction | None, resolution: int = 0) -> None:
         super().__init__(name, weights, reduction)

@@ -234,7 +234,7 @@ class DpsgdSteps(Steps):
         chunks = indices.tensor_split(max(1, math.ceil(len(indices) / at_once)))
         outcomes = []
         for number, chunk in enumerate(chunks, start=1):
-            outcomes.append(self._add_gradients(chunk, augmentation))
+            outcomes.append(self._add_gradients(*self._copies(chunk, augmentation)))
             if number < len(chunks):
                 self._dp_optimizer.signal_skip_step(True)
                 self._dp_optimizer.step()
@@ -244,11 +244,14 @@ class DpsgdSteps(Steps):
         progress.step += 1
         return StepOutcome(*map(sum, zip(*outcomes, strict=True)))
 
-    def _add_gradients(self, indices: Tensor, augmentation: torch.Generator) -> StepOutcome:
-        """Compute the gradient of each record of this process's share: the mean over its augmented copies."""
-        batches = [self._batch(indices, augmentation) for _ in range(self.dpsgd.augment_multiplicity)]
-        images = torch.stack([images for images, _ in batches], dim=1).flatten(0, 1)
-        labels = batches[0][1].repeat_interleave(len(batches))
+    def _copies(self, indices: Tensor, augmentation: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fetch this process's share of the records, the augmented copies of each next to each other."""
+        copies = [self._batch(indices, augmentation) for _ in range(self.dpsgd.augment_multiplicity)]
+        images = torch.stack([images for images, _ in copies], dim=1).flatten(0, 1)
+        return images, copies[0][1].repeat_interleave(len(copies))
+
+    def _add_gradients(self, images: Tensor, labels: Tensor) -> StepOutcome:
+        """Compute the gradient of each record: the mean over its copies."""
         if not len(images):
             for parameter in self._dp_optimizer.params:
                 parameter.grad_sample = parameter.new_zeros(0, *parameter.shape)
