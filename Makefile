@@ -33,7 +33,7 @@ demo: $(PACKAGE)
 test: $(READY) lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# Random settings of whole audits, half an hour on two cores: are false alarms as rare as stated?
+# Random settings of whole audits, six minutes of the processor: are false alarms as rare as stated?
 nightly: $(READY)
 	$(BIN)/python -m pytest -m nightly tests/nightly
 

@@ -1,15 +1,17 @@
-"""A cluster of three nodes, one of which is killed: an audit by Ray, and one training of two nodes by torchrun.
+"""A cluster of three nodes, one of which is killed: an audit and a frontier by Ray, a training by torchrun.
 
     python -m benchmarks.cluster        # as root, on Linux, with iproute2 and ray
 
 The nodes are network namespaces of this machine, joined by a bridge: they share neither an address nor a port. The
-audit (leave-one-out) trains its models on nodes 2 and 3; all processes of node 3 are killed in the middle, and every
-score must be the same as on one machine. The training runs on nodes 1 and 2; node 2 is killed in the middle, the same
-commands are given again, and the weights must be those of a training that was not interrupted.
+audit (leave-one-out) and the frontier train their models on nodes 2 and 3. All processes of node 3 are killed in the
+middle, and every result must be the same as on one machine. The training runs on nodes 1 and 2. Node 2 is killed in
+the middle, the same commands are given again, and the weights must be those of a training that was not interrupted.
 """
 
 import argparse
+import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -21,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 import resperturb as rp
-from resperturb.auditing import open_scores, read_audit
-from resperturb.bounds import AuditResult
+from resperturb.auditing import open_scores
+from resperturb.engine import local_engine
 from resperturb.files import digest_of
 
 ROWS, MODELS = 200, 8
@@ -33,13 +35,15 @@ ENVIRONMENT = {
     **os.environ,
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "eth0",
     "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
 }
 
 
-def train(indices: np.ndarray, seed: int) -> object:
+def train(indices: np.ndarray, seed: int, memory: float = 1.0) -> object:
     """Fit nearest means that also remember their rows, slowly enough to be killed in the middle."""
     time.sleep(SECONDS_PER_MODEL)
     rng = np.random.default_rng(0)
@@ -50,17 +54,33 @@ def train(indices: np.ndarray, seed: int) -> object:
 
     def predict(rows: np.ndarray) -> np.ndarray:
         logits = -((features[rows, None] - means) ** 2).sum(axis=2)
-        logits[np.arange(len(rows)), labels[rows]] += known[rows]
+        logits[np.arange(len(rows)), labels[rows]] += memory * known[rows]
         p: np.ndarray = np.exp(logits - logits.max(axis=1, keepdims=True))
         return p / p.sum(axis=1, keepdims=True)
 
     return predict
 
 
-def audited(out: Path, address: str | None) -> AuditResult:
+def study(what: str, out: Path, address: str | None) -> None:
+    """Do the audit or the frontier, on the cluster or, without an address, on this machine alone."""
     labels = np.random.default_rng(0).integers(0, 2, ROWS)
-    engine = {} if address is None else {"engine": rp.engine.RayEngine(address)}
-    return rp.audit(train, labels=labels, models=MODELS, out=out, jobs=None if address else 1, **engine)  # type: ignore[arg-type]
+    engine = local_engine if address is None else rp.engine.RayEngine(address)
+    jobs = None if address else 1
+    if what == "audit":
+        print(rp.audit(train, labels=labels, models=MODELS, out=out, jobs=jobs, engine=engine).sentence)
+    else:
+        settings = {"none": {}, "less memory": {"memory": 0.5}}
+        print(rp.frontier(train, settings, labels, models=MODELS, out=out, jobs=jobs, engine=engine).title)
+
+
+def same_results(what: str, one: Path, other: Path) -> bool:
+    """Whether two audits have the same scores, or two frontiers the same numbers."""
+    if what == "audit":
+        ours, theirs = open_scores(one), open_scores(other)
+        same = all((ours.attacks[key] == theirs.attacks[key]).all() for key in ours.attacks)
+        return same and bool((ours.members == theirs.members).all())
+    found = [json.loads((out / "frontier.json").read_text()) for out in (one, other)]
+    return bool(found[0]["settings"] == found[1]["settings"] and found[0]["comparisons"] == found[1]["comparisons"])
 
 
 def ip(*words: str) -> None:
@@ -112,10 +132,10 @@ def inside(name: str, *words: str, wait: bool = True) -> subprocess.Popen[bytes]
     return started
 
 
-def audit_on_a_cluster(folder: Path) -> bool:
-    """Audit on one machine and on the cluster, and compare the scores."""
-    alone, together = folder / "alone", folder / "together"
-    first = audited(alone, None)
+def study_on_a_cluster(what: str, folder: Path) -> bool:
+    """Do an audit or a frontier on one machine and on the cluster, and compare."""
+    alone, together = folder / f"{what}-alone", folder / f"{what}-together"
+    study(what, alone, None)
     with network():
         ray = [str(Path(sys.executable).with_name("ray")), "start", "--disable-usage-stats"]
         head, *workers = NODES.items()
@@ -125,17 +145,14 @@ def audit_on_a_cluster(folder: Path) -> bool:
         for name, address in workers:
             joined = ["--address", f"{head[1]}:{PORT}", "--num-cpus", "1", *store]
             inside(name, *ray, *joined, "--node-ip-address", address)
-        arguments = ["--audit", str(together), "--address", f"{head[1]}:{PORT}"]
-        audit = inside(head[0], sys.executable, "-m", "benchmarks.cluster", *arguments, wait=False)
-        wait_for(lambda: len(list((together / "models").glob("*.npz"))) > 2, [audit])
+        arguments = ["--part", what, "--out", str(together), "--address", f"{head[1]}:{PORT}"]
+        working = inside(head[0], sys.executable, "-m", "benchmarks.cluster", *arguments, wait=False)
+        wait_for(lambda: len(list(together.rglob("*.npz"))) > 2, [working])
         print(f"killed {kill(workers[-1][0])} processes of node 3", flush=True)
-        if audit.wait():
-            raise SystemExit("the audit on the cluster failed")
-    second = read_audit(together)
-    ours, theirs = open_scores(alone), open_scores(together)
-    same = all((ours.attacks[key] == theirs.attacks[key]).all() for key in ours.attacks)
-    same = same and bool((ours.members == theirs.members).all())
-    print(f"one machine: {first.sentence}\nthree nodes: {second.sentence}\nscores are the same: {same}")
+        if working.wait():
+            raise SystemExit(f"the {what} on the cluster failed")
+    same = same_results(what, alone, together)
+    print(f"the {what} on three nodes has the results of one machine: {same}")
     return same
 
 
@@ -187,16 +204,20 @@ def wait_for(condition: Callable[[], bool], running: list[subprocess.Popen[bytes
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["audit", "training"], help="one of the two")
-    parser.add_argument("--audit", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=["audit", "frontier", "training"], help="one of the three")
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.audit is not None:
-        audited(chosen.audit, chosen.address)
+    if chosen.out is not None:
+        study(chosen.part, chosen.out, chosen.address)
         return
-    parts = {"audit": audit_on_a_cluster, "training": train_on_two_nodes}
-    with tempfile.TemporaryDirectory() as folder:
-        same = [part(Path(folder)) for name, part in parts.items() if chosen.part in (None, name)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        same = [
+            train_on_two_nodes(folder) if part == "training" else study_on_a_cluster(part, folder)
+            for part in ("audit", "frontier", "training")
+            if chosen.part in (None, part)
+        ]
     if not all(same):
         raise SystemExit(1)
 

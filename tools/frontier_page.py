@@ -119,8 +119,8 @@ def claim(found: FrontierResult) -> str:
     return (
         f"**{gain if better else 'No gain over ordinary regularisation was measured.'}** At equal test accuracy, the "
         f"attack AUC of {len(noise)} settings of residual perturbation differed from that of regularised networks by "
-        f"{min(means):+.3f} to {max(means):+.3f} (joint 95% intervals within {min(lows):+.3f} to {max(highs):+.3f}); "
-        f"{equal} were equivalent within {found.margin:g}."
+        f"{min(means):+.3f} to {max(means):+.3f}. The joint 95% intervals lie within {min(lows):+.3f} and "
+        f"{max(highs):+.3f}. {equal or 'None'} {'was' if equal < 2 else 'were'} equivalent within {found.margin:g}."
     )
 
 
