@@ -1,6 +1,6 @@
 """A stock torchvision ResNet-18 on a folder of images, one subfolder a class, with noise in every residual sum.
 
-python examples/torchvision_resnet18.py ./patches --gamma 0.5 --epochs 10
+python examples/perturb_torchvision.py ./patches --gamma 0.5 --epochs 10
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A Hugging Face ViT on a folder of images, one subfolder a class, trained by transformers' own Trainer.
 
-python examples/transformers_vit.py ./patches --pretrained google/vit-base-patch16-224
+python examples/perturb_transformers.py ./patches --pretrained google/vit-base-patch16-224
 """
 
 import argparse

@@ -53,9 +53,10 @@ def run(cache: Path, example: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("example", sorted({p.name for p in EXAMPLES.glob("*.py")} - {"case_study.py"}))
-def test_examples_are_short(example: str) -> None:
-    lines = len((EXAMPLES / example).read_text().splitlines())
-    assert lines < (40 if example.startswith("audit_") else 60)
+def test_examples_are_short_and_say_how_to_run_them(example: str) -> None:
+    text = (EXAMPLES / example).read_text()
+    assert len(text.splitlines()) < (40 if example.startswith("audit_") else 60)
+    assert f"python examples/{example} " in text
 
 
 @pytest.mark.parametrize(

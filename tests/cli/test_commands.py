@@ -123,6 +123,7 @@ def test_every_command_s_help_has_an_example(command: list[str]) -> None:
     shown = CliRunner().invoke(app, [*command, "--help"])
     assert shown.exit_code == 0
     assert f"resperturb {' '.join(command)} " in " ".join(shown.stdout.replace("│", " ").split())
+    assert "runs/private" not in shown.stdout  # nothing is called private: that would promise what no audit shows
 
 
 def test_importing_the_package_is_light() -> None:

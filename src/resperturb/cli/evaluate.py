@@ -24,7 +24,7 @@ def evaluate(
     One draw is what the paper reports. More draws give back some of the accuracy that the noise costs; an attacker
     who may ask as often can average as well. `--noise-off` is what someone who holds the weights can do.
 
-    Example: `resperturb evaluate runs/private --draws 16`
+    Example: `resperturb evaluate runs/noisy --draws 16`
     """
     from resperturb import perturbation
     from resperturb.training.inputs import load_inputs

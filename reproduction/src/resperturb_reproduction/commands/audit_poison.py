@@ -18,7 +18,7 @@ This is the audit of Jagielski, Ullman and Oprea (2020), which the paper used. I
 shows little with few of them, but it assumes nothing except independent trainings. `resperturb audit` finds more for
 the same cost.
 
-Example: `resperturb audit-poison runs/private --poison clipbkd --trials 20 --jobs 2`
+Example: `resperturb audit-poison runs/noisy --poison clipbkd --trials 20 --jobs 2`
 
 The models are kept next to the run and used again; the result is written to poison.json in the run.
 """

@@ -14,7 +14,7 @@ HELP = """
 Measure on a trained run what Theorem 1 assumes: the radius of its inputs, the norm of each block's mean output, and
 whether those outputs are normally distributed. A budget computed with values that do not hold may not be claimed.
 
-Example: `resperturb check runs/private --radius 30 --bound 30`
+Example: `resperturb check runs/noisy --radius 30 --bound 30`
 """
 
 
