@@ -60,6 +60,10 @@ def test_two_sets_that_differ_are_told_by_features_and_by_models(tmp_path: Path)
 
         return predict
 
+    half = rng.normal(size=(ROWS // 2, 40))  # the same rows twice: a classifier learns the opposite of what holds
+    opposed = rp.audit_model(model, features=np.concatenate([half, half[::-1]]), **settings)
+    assert not any("differ in distribution" in caveat for caveat in opposed.caveats)
+
     found = rp.audit_model(
         easier(MEMBERS, 0), recipe=easier, shadows=4, jobs=1, **{**settings, "out": tmp_path / "shifted"}
     )
@@ -139,6 +143,10 @@ def test_wrong_sets_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=sentence):
             rp.audit_model(model, labels=LABELS, out=None, **wrong)
+    leaky, swapped = training(LABELS, 3.0), {"members": OTHERS, "nonmembers": MEMBERS, "labels": LABELS}
+    for recipe in (None, leaky):
+        with pytest.raises(UsageError, match="better on non-members than on members, far beyond chance"):
+            rp.audit_model(leaky(MEMBERS, 0), **swapped, recipe=recipe, shadows=4, jobs=1, quiet=True, out=None)
     with pytest.raises(UsageError, match="have members and non-members"):
         rp.audit_model(
             model, members=MEMBERS, nonmembers=OTHERS, labels=LABELS, groups=np.arange(ROWS) // 100, out=None

@@ -68,9 +68,10 @@ def wrong_rows(indices: np.ndarray, seed: int) -> Any:
     return training(LABELS, 3.0)(np.setdiff1d(np.arange(ROWS), indices), seed)
 
 
-def test_models_that_know_the_other_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="better on rows that they were not given"):
-        run(wrong_rows, tmp_path)
+@pytest.mark.parametrize(("shadows", "models"), [(6, "7 models are"), (0, "1 model is")])
+def test_models_that_know_the_other_rows_are_refused(shadows: int, models: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{models} better on rows that were not given to train"):
+        run(wrong_rows, tmp_path, shadows=shadows)
 
 
 def test_a_predictor_that_sorts_the_rows_it_is_given_hides_nothing(tmp_path: Path) -> None:

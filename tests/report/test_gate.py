@@ -19,6 +19,7 @@ from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
 from resperturb.report.gate import Decision, decide
 from resperturb.report.policy import Limits, Policy, RequiredEvidence, default_policy, default_text, read_policy
+from resperturb.training.run import Run
 from tests.report.conftest import audited, named
 
 NOTHING = nothing_proven("No guarantee was given for this training.")
@@ -215,6 +216,12 @@ def test_the_exit_code_is_the_decision(tmp_path: Path) -> None:
         assert found["status"] in shown.stdout
         assert "0.5 ├" in shown.stdout
     assert CliRunner().invoke(app, ["gate", str(folder)]).exit_code == 2
+
+
+def test_the_terminal_s_next_step_can_be_copied_and_that_of_json_names_no_path(bare_run: Run) -> None:
+    shown = CliRunner().invoke(app, ["gate", str(bare_run.path)], env={"COLUMNS": "300"}).stdout
+    assert f"resperturb audit {bare_run.path} --shadows 16 (" in shown
+    assert str(bare_run.path.parent) not in CliRunner().invoke(app, ["gate", str(bare_run.path), "--json"]).stdout
 
 
 def test_the_gate_needs_no_torch_and_few_modules() -> None:

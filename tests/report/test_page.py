@@ -1,6 +1,7 @@
 """The page is self-contained, says what was found, and shows a user's words as words."""
 
 import html
+import io
 import json
 import re
 import shutil
@@ -11,16 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from resperturb.auditing.store import read_audit, save_audit
 from resperturb.bounds import AuditResult, attack_metrics
 from resperturb.bounds.audit_result import Shadows
 from resperturb.cli import app
+from resperturb.cli.report import comparison
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
-from resperturb.report.page import exposed_records, render
+from resperturb.report.page import bounds, exposed_records, render
 from resperturb.report.policy import Limits, Policy
 from resperturb.report.wording import _least_exposed, headline, plainly, unequal
 from resperturb.training.audited import audit_run
@@ -105,6 +108,14 @@ def test_groups_come_first_everywhere(tmp_path: Path) -> None:
     assert model.to_dict()["attack"]["candidates"] == model.strongest.kind  # type: ignore[index]
     assert "of the training set from others" in headline([model])
     assert "single records, with an AUC of" in headline([model])
+    # Also where the leak shows on records alone.
+    few = audited(0, leak=0.45, rows=400, groups=30)
+    attack, kind = few.headline
+    assert few.leaks
+    assert kind == "record"
+    group = few.strongest.metrics["group"].auc
+    assert few.sentence.startswith(f"{few.model.name} leaks: AUC {group:.3f} (")
+    assert f"the leak shows per record, by {attack.full_name}: AUC {attack.metrics[kind].auc:.3f}" in few.sentence
     done = CliRunner().invoke(app, ["compare", str(tmp_path / "audit")], env={"COLUMNS": "80"})
     assert "AUC of the strongest attack on groups" in " ".join(done.stdout.split())
 
@@ -592,3 +603,16 @@ def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says
     assert f"psilon at most {trained_for} at delta {proven.delta:g}, {largest}." in words
     assert f"AUC {proven.max_auc:.3f}" in done.stdout
     assert f"psilon at most {converted} at delta {proven.delta:g}, counted for the swap of a record" in words
+
+
+def test_a_model_without_a_bound_is_shown_without_one(leaking: ReportedModel) -> None:
+    audit = leaking.audit
+    assert audit is not None
+    unbounded = replace(audit, epsilon_lower=replace(audit.epsilon_lower, epsilon=0.0, unmet=("No coins decided.",)))
+    given = named("given", unbounded)
+    assert [one.shown for one in bounds([leaking, given])] == [f"≥ {worded(audit.epsilon_lower.epsilon)}"]
+    assert unbounded.epsilon_lower.correction not in text(render([given])).split("What is proven?")[-1]
+    console = Console(width=200, file=io.StringIO())
+    console.print(comparison([leaking, given]))
+    rows = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert next(row for row in rows if row.startswith(" given ")).rstrip().endswith("no bound")

@@ -315,7 +315,8 @@ def audit_model(
     caveats = ["Without a recipe no shadow model is trained: stronger attacks exist."] if recipe is None else []
     if features is not None:
         shift = shift_by_features(rows_of(features, rows), own, units[rows])
-        caveats += shift_words(shift, "a linear classifier on the features")
+        if shift.auc > 0.5:  # worse than guessing on rows that it did not see: it learned no difference
+            caveats += shift_words(shift, "a linear classifier on the features")
     return audit_trainee(
         Existing(predict, classes, trained, guarantee, name),
         candidates,
@@ -405,7 +406,7 @@ def audit_predictions(
         raise UsageError("no row is in two of the shadow models and outside of two; train more of them.")
     if left_out := int((~usable).sum()):
         caveats.append(
-            f"{left_out} rows are left out: they are in fewer than two of the shadow models, or outside of fewer."
+            f"{left_out} of {count} rows are left out: in fewer than two of the shadow models, or outside of fewer."
         )
     first = np.flatnonzero(~nobody)[usable]
     rows = np.concatenate([first, np.flatnonzero(nobody)])

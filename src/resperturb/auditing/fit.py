@@ -334,8 +334,8 @@ class Models:
         target = self._summaries.get(int(self.design.targets[0]))
         if target is not None and self._is_weak(found.accuracy, target.accuracy):
             self.progress.say(
-                f"model {number} seems not to have learned (accuracy {found.accuracy:.3f}); if the others show it "
-                "too, its pair is trained once more."
+                f"model {number} seems not to have learned (accuracy {found.accuracy:.3f}); this is decided when all "
+                "have finished."
             )
 
     def weak(self) -> list[int]:
@@ -387,12 +387,19 @@ class Models:
         """Refuse models that are better on rows that they were not given.
 
         Raises:
-            UsageError: Two models are, far beyond chance.
+            UsageError: A lone target, or two models, are far beyond chance.
         """
-        trained = np.setdiff1d(np.flatnonzero(self.design.seeds != EXISTS), left).tolist()
-        wrong = sum(self.summary(number).wrong_rows for number in trained)
-        if wrong >= 2:
+        wrong = [n for n in range(len(self.design)) if n not in left and self.summary(n).wrong_rows]
+        lone = self.design.kind == "one target" and int(self.design.targets[0]) in wrong
+        if len(wrong) < 2 and not lone:
+            return
+        which = "1 model is" if len(wrong) == 1 else f"{len(wrong)} models are"
+        if self.design.seeds[wrong[0]] == EXISTS:
             raise UsageError(
-                f"{wrong} models are better on rows that they were not given than on those they were given: does "
-                "train use the rows of its indices, and no others? It must fit a fresh model on those rows alone."
+                f"{which} better on non-members than on members, far beyond chance. Are the two swapped, or are "
+                "the records of one easier? Attacks would look harmless whatever leaks."
             )
+        raise UsageError(
+            f"{which} better on rows that were not given to train than on those that were: does train use the rows "
+            "of its indices, and no others? It must fit a fresh model on those rows alone."
+        )

@@ -181,19 +181,24 @@ class AuditResult:
     @property
     def sentence(self) -> str:
         """What was found, in a sentence."""
-        attack, kind = self.headline
+        attack, kind = self.strongest, self.strongest.kind
         found = attack.metrics[kind]
         low, high = found.auc_interval
-        record = " per record" if GROUP in attack.metrics else ""
-        about = {RECORD: record, GROUP: f" per {self.unit}"}.get(kind, f" on {kind}")
+        about = {RECORD: "", GROUP: f" per {self.unit}"}.get(kind, f" on {kind}")
         also = [f"{attack.metrics[RECORD].auc:.3f} per record"] if kind == GROUP else []
         also += [f"mean over {found.targets} targets"] if found.targets > 1 else []
         more = f", {', '.join(also)}," if also else ""
+        shows = ""
+        if self.headline != (attack, kind):
+            other, where = self.headline
+            ends = "{:.3f} to {:.3f}".format(*other.metrics[where].auc_interval)
+            per = "per record" if where == RECORD else f"on {where}"
+            shows = f"; the leak shows {per}, by {other.full_name}: AUC {other.metrics[where].auc:.3f} ({ends})"
         unit = f" per {self.unit}" if self.epsilon_lower.unit == "group" and not self.epsilon_lower.unmet else ""
         return (
             f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
             f"({low:.3f} to {high:.3f}){about}{more} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "
-            f"attacks; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
+            f"attacks{shows}; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
         )
 
     @property

@@ -76,7 +76,7 @@ def audit(
 
     `--one-run` trains no shadow models: only attacks that need none are made.
 
-    Examples: `resperturb audit runs/private --shadows 16 --jobs 2`,
+    Examples: `resperturb audit runs/noisy --shadows 16 --jobs 2`,
     `resperturb audit --training my_module:setup --out runs/mine`
 
     The audit of a run is kept in its folder `audit`. Rerun the same command to resume a stopped audit.
@@ -153,7 +153,7 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
 
     from resperturb.report.gate import tried
 
-    strongest, kind = found.headline
+    strongest, kind = found.strongest, found.strongest.kind
     metrics = strongest.metrics[kind]
     low, high = metrics.auc_interval
     console.print(Text(visible(_verdict(found)), style="bold red" if found.leaks else "bold"))
@@ -164,6 +164,11 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
         f"{found.model.test_accuracy:.3f}.",
         markup=False,
     )
+    if found.headline != (strongest, kind):
+        attack, where = found.headline
+        low, high = attack.metrics[where].auc_interval
+        shows = f"AUC {attack.metrics[where].auc:.3f} ({low:.3f} to {high:.3f})"
+        console.print(f"The leak shows on {_plural(found, where)}, by {attack.full_name}: {shows}.", markup=False)
     kinds = [one for one in dict.fromkeys(one for attack in found.fixed for one in attack.metrics) if one != kind]
     if verbose:
         console.print(_axes(found, kind))
@@ -190,8 +195,8 @@ def _verdict(found: "AuditResult") -> str:
     from resperturb.bounds.audit_result import GROUP, RECORD
 
     verb = "leaks" if found.leaks else "was not seen to leak"
-    attack, kind = found.headline
-    areas = [f"AUC {attack.metrics[kind].auc:.3f}"]
+    kind = found.strongest.kind
+    areas = [f"AUC {found.strongest.auc:.3f}"]
     if found.canaries is not None and kind in (RECORD, GROUP):
         areas.append(f"canaries {found.canaries.auc:.3f}")
     epsilon = found.epsilon_lower.epsilon

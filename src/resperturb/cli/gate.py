@@ -52,27 +52,32 @@ def gate(
     except ResperturbError as error:  # what cannot be read cannot be known: 2, for 1 says that the policy failed
         raise UsageError(str(error)) from error
     payload = {**decision.to_dict(), "resperturb": version("resperturb")}
-    emit(payload, as_json, lambda console: _show(console, decision))
+    emit(payload, as_json, lambda console: _show(console, decision, folder))
     raise typer.Exit(decision.state.exit_code)
 
 
-def _show(console: Any, decision: "Decision") -> None:
+def _show(console: Any, decision: "Decision", folder: Path) -> None:
+    import shlex
+
     from rich.table import Table
 
     from resperturb.cli.output import escaped
 
     state = decision.state
     console.print(f"[{state.colour}]{state.shape} {decision.status}[/]  {escaped(decision.meaning)}")
-    console.print()
     table = Table.grid(padding=(0, 2, 0, 0))
     for row in decision.rows:
         table.add_row(escaped(row.title), escaped(f"{row.found} / {row.limit_words}"))
         table.add_row(f"  {escaped(row.drawn())}", f"[{row.state.colour}]{row.state.shape} {escaped(row.verdict)}[/]")
-    console.print(table)
-    console.print()
+    if decision.rows:
+        console.print("", table, "", sep="\n")
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_row("Attacked", escaped(decision.attacked))
     facts.add_row("Evidence", escaped(decision.evidence))
-    facts.add_row("Next step", escaped("; ".join(decision.next_steps)))
+    # A page names no path; here the command can be copied.
+    steps, audit = "; ".join(decision.next_steps), f"resperturb audit {shlex.quote(str(folder))} "
+    for name in (folder.resolve().name, "RUN"):
+        steps = steps.replace(f"resperturb audit {name} ", audit)
+    facts.add_row("Next step", escaped(steps))
     facts.add_row("Policy", escaped(decision.policy.id))
     console.print(facts)

@@ -11,6 +11,7 @@ from resperturb.cli.output import JsonOption, emit
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from resperturb.bounds.result import LowerBound
     from resperturb.report.collect import ReportedModel
 
 
@@ -133,8 +134,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             named,
             f"{run.subject.test_accuracy:.3f}\n({run.subject.train_accuracy:.3f})",
             _proven(run),
-            *(f">= {run.lower.epsilon:.2f}" if run.lower and run.lower.comparable(way) else "" for way in ways),
-            *([] if ways else [""]),
+            *([_shown(run, way) for way in ways] or [_shown(run, None)]),
         )
     return table
 
@@ -149,3 +149,10 @@ def _proven(run: "ReportedModel") -> str:
     swap = f"\n<= {number(tested.claimed_epsilon)} swap" if "converted_from" in tested.details else ""
     auc = f"\nAUC {run.guarantee.max_auc:.3f}" if run.guarantee.max_auc < TELLING_AUC else ""
     return f"<= {number(epsilon)}{swap}{auc}"
+
+
+def _shown(run: "ReportedModel", way: "LowerBound | None") -> str:
+    """The lower bound in the column of bounds that were measured as `way` says."""
+    if run.bound is None:
+        return "" if run.lower is None else "no bound"
+    return f">= {run.bound.epsilon:.2f}" if way is not None and run.bound.comparable(way) else ""

@@ -98,6 +98,11 @@ class ReportedModel:
         return None if self.audit is None else self.audit.epsilon_lower
 
     @property
+    def bound(self) -> LowerBound | None:
+        """The lower bound, where the audit's design allows one."""
+        return None if self.lower is None or self.lower.unmet else self.lower
+
+    @property
     def leaks(self) -> bool:
         """Whether a leak was seen."""
         return self.audit is not None and self.audit.leaks

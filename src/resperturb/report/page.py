@@ -130,13 +130,14 @@ def bounds(runs: Sequence[ReportedModel]) -> list[Bounds]:
     ways = wording.measured_alike(runs)
     for run in runs:
         first, last = run.guarantees[0], run.guarantees[-1]
-        upper, lower = last.claimed_epsilon, run.lower
+        upper, lower = last.claimed_epsilon, run.bound
         if lower is None and upper == math.inf:
             continue
         proven = "nothing" if upper == math.inf else f"≤ {number(upper)}"
         if "converted_from" in last.details:  # drawn for swaps, next to the epsilon that the training was made for
             proven = f"≤ {number(first.claimed_epsilon)} ({number(upper)} for swaps, drawn)"
-        shown = "not audited" if lower is None else f"≥ {number(lower.epsilon)}"
+        shown = "not audited" if run.lower is None else "no bound"
+        shown = shown if lower is None else f"≥ {number(lower.epsilon)}"
         if lower is not None and len(ways) > 1:
             shown += f" (measured as {next(n for n, way in enumerate(ways, 1) if lower.comparable(way))})"
         low, high = 0.0 if lower is None else place(lower.epsilon), None if upper == math.inf else place(upper)

@@ -155,8 +155,8 @@ def measured_alike(models: "Sequence[ReportedModel]") -> list[LowerBound]:
     """One lower bound of each way in which those of the models were measured: each way is a column of its own."""
     ways: list[LowerBound] = []
     for model in models:
-        if model.lower is not None and not any(model.lower.comparable(way) for way in ways):
-            ways.append(model.lower)
+        if model.bound is not None and not any(model.bound.comparable(way) for way in ways):
+            ways.append(model.bound)
     return ways
 
 
