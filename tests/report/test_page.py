@@ -76,8 +76,7 @@ def headings(page: str) -> list[str]:
 
 
 def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
-    assert list(figures(render(runs))) == ["frontier", "roc", "training"]
-    assert "frontier" not in figures(render(runs[:1]))  # one point is no chart
+    assert list(figures(render(runs))) == ["roc", "training"]
     page = render([reported(bare_run, "bare")])
     assert list(figures(page)) == ["training"]
     assert "not audited" in page
@@ -147,7 +146,7 @@ def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
         [alt] = re.findall(rf'id="chart-{key}" role="img" aria-label="([^"]*)"', page)
         assert len(alt) > 30
     assert runs[0].strongest is not None
-    assert f"{runs[0].strongest.auc:.3f}" in re.findall(r'id="chart-frontier"[^>]*aria-label="([^"]*)"', page)[0]
+    assert f"{runs[0].strongest.auc:.3f}" in re.findall(r'id="chart-roc"[^>]*aria-label="([^"]*)"', page)[0]
 
 
 def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None:
@@ -155,8 +154,6 @@ def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None
     for key, figure in figures(page).items():
         section = page[page.index(f'id="title-{key}"') :]
         section = section[: section.index("</section>")]
-        if key == "frontier":  # the table at the head of its part
-            continue
         table = text(section[section.index("<table") :])
         assert all(run.name in table for run in runs if run.audit), key
         if key == "training":

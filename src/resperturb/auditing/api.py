@@ -277,9 +277,6 @@ def audit_model(
             differ in distribution.
         shadows: The number of shadow models: even, at least 4.
 
-    Returns:
-        What was found about this model.
-
     Raises:
         UsageError: The sets overlap or are empty, or the model does not answer as it should.
 
@@ -366,9 +363,6 @@ def audit_predictions(
         leave_one_out: Whether each of K models is a target once.
         name: Name of the model; after ``out``, or ``predictions``, if None.
         out: The folder that keeps the audit, for ``report`` and ``compare``; nothing is kept if None.
-
-    Returns:
-        What was found.
 
     Raises:
         UsageError: The arrays do not fit together, or hold something other than probabilities; or ``out`` holds

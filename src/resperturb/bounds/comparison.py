@@ -72,11 +72,6 @@ class Comparison:
         """The confidence of each bound."""
         return 1 - (1 - self.confidence) / max(1, self.attacks)
 
-    @property
-    def correction(self) -> str:
-        """How the number of attacks is accounted for, in words."""
-        return f"the best of {self.attacks} fixed attacks, each at confidence {self.each:.4g} (Bonferroni)"
-
     def split(self, scores: Scores) -> AttackScores:
         """The scores of units that were in and of those that were out, as the design compares them."""
         scores, members, labels = scores[self.chosen], self.members[self.chosen], self.labels[self.chosen]
@@ -115,7 +110,7 @@ class Comparison:
             neighbours=self.neighbours,
             unit=self.unit,
             candidates=len(np.unique(self.units[self.chosen])),
-            correction=self.correction,
+            correction=f"the best of {self.attacks} fixed attacks, each at confidence {self.each:.4g} (Bonferroni)",
         )
 
 

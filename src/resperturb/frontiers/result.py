@@ -195,9 +195,6 @@ class FrontierResult:
             max_canary_tpr: Largest TPR at 1% FPR on canaries.
             max_accuracy_loss: Largest loss of accuracy compared with no defence.
 
-        Returns:
-            The choice.
-
         Raises:
             UsageError: There is no constraint, or one is not between 0 and 1.
         """

@@ -98,9 +98,6 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             groups: The group (patient) of each record, protected as a whole; None protects single records.
             on_release: Called with every noisy sum that the guarantee covers, for audits.
 
-        Returns:
-            The head.
-
         Raises:
             UsageError: A parameter or an array cannot be used.
         """

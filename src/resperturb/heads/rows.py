@@ -34,7 +34,6 @@ class HeadRows:
     Attributes:
         x: One row per record, of norm at most 1, on the grid.
         labels: The class of each record, as an index.
-        classes: The number of classes.
         unit: The unit of each record, an index below ``units``.
         units: The number of units, which is public.
     """

@@ -29,8 +29,6 @@ class HeadAudit:
     """What many trainings of a head showed, next to what is proven.
 
     Attributes:
-        epsilon: The proven epsilon.
-        mu: The proven mu.
         trainings: The number of trainings, half of them with the crafted record.
         gaussian: Test of the claim "mu-GDP"; its epsilon follows from the largest mu refuted.
         any_curve: Bound for any mechanism, without a curve; it needs far more trainings to come near.

@@ -15,7 +15,6 @@ from resperturb.report.wording import whom
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 COLOURS = 6
-DOTTED = {"dash": "dot", "width": 1, "color": "@faint"}
 BAND_RATES = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 TABLE_RATES = (0.001, 0.01, 0.1)
 
@@ -32,8 +31,7 @@ class Table:
 class Chart:
     """A figure with the words and the numbers that stand for it where it cannot be seen.
 
-    ``layouts`` are those that buttons choose among, by their labels, the one of the figure first. ``numbers`` is None
-    where the table at the head of its part of the page has them already.
+    ``layouts`` are those that buttons choose among, by their labels, the one of the figure first.
     """
 
     key: str
@@ -44,48 +42,6 @@ class Chart:
     layouts: dict[str, dict[str, Any]] = field(default_factory=dict)
     height: int = 26
     numbers: Table | None = None
-
-
-def leak_against_accuracy(runs: Sequence[ReportedModel]) -> Chart | None:
-    """Draw every audited model as a point; one model is no chart."""
-    found = [(number, run, run.strongest) for number, run in enumerate(runs) if run.strongest is not None]
-    if len(found) < 2:
-        return None
-    data = []
-    for number, run, one in found:
-        ends = {"array": [one.interval.high - one.auc], "arrayminus": [one.auc - one.interval.low]}
-        data.append(
-            {
-                "type": "scatter",
-                "x": rounded([one.auc]),
-                "y": rounded([run.subject.test_accuracy]),
-                "mode": "markers",
-                "name": shown(run.name),
-                "error_x": {**ends, "color": colour(number), "thickness": 1.2},
-                "marker": {"size": 13, "symbol": SYMBOLS[number % len(SYMBOLS)], "color": colour(number)},
-                "cliponaxis": False,
-            }
-        )
-    worded = (
-        f"{run.name}: test accuracy {run.subject.test_accuracy:.3f}, AUC {one.auc:.3f}" for _, run, one in found
-    )
-    kinds = " and ".join(sorted({whom(one.kind, run.unit) for _, run, one in found}))
-    guessing = {"type": "line", "x0": 0.5, "x1": 0.5, "y0": 0, "y1": 1, "yref": "paper", "line": DOTTED}
-    return Chart(
-        "frontier",
-        "Accuracy against leakage",
-        "The upper left is the best place: accurate, and attacked no better than by guessing (dotted line). The bars "
-        "are 95% intervals of the AUC of the strongest attack. Where they overlap, chance may have made the order.",
-        f"Test accuracy against attack AUC. {'; '.join(worded)}.",
-        {
-            "data": data,
-            "layout": {
-                "xaxis": {"title": {"text": f"attack AUC on {kinds} (0.5 is guessing)"}},
-                "yaxis": {"title": {"text": "test accuracy"}, "tickformat": "~%"},
-                "shapes": [guessing],
-            },
-        },
-    )
 
 
 def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
@@ -133,9 +89,11 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
         fpr, tpr = roc_points(scores.members, scores.nonmembers, most=200)
         style = {"color": colour(number), "dash": DASHES[number % len(DASHES)]}
         data.append(line(_drawable(fpr), _drawable(tpr), run.name, style))
-    data.append(line([1e-4, 1], [1e-4, 1], "guessing", DOTTED))
+    data.append(line([1e-4, 1], [1e-4, 1], "guessing", {"dash": "dot", "width": 1, "color": "@faint"}))
     worded = "; ".join(f"{run.name}, {run.scored[0].name}: AUC {run.scored[0].auc:.3f}" for _, run in found)
     kinds = " and ".join(sorted({whom(run.scored[0].kind, run.unit) for _, run in found}))
+    ways = [(run, one) for _, run in found for one in run.scored]
+    rows = [(run.name, one.name, whom(one.kind, run.unit), *_rates(run, one)) for run, one in ways]
     pooled = "" if all(_independent(run) for _, run in found) else " Scores of several targets are pooled, unbanded."
     return Chart(
         "roc",
@@ -146,14 +104,7 @@ def roc(runs: Sequence[ReportedModel]) -> Chart | None:
         {"data": data, "layout": _axes("linear")},
         {"linear": _axes("linear"), "logarithmic": _axes("log")},
         height=30,
-        numbers=Table(
-            ("model", "attack", "on", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES)),
-            [
-                (run.name, one.name, whom(one.kind, run.unit), *_rates(run, one))
-                for _, run in found
-                for one in run.scored
-            ],
-        ),
+        numbers=Table(("model", "attack", "on", *(f"TPR at {100 * rate:g}% FPR" for rate in TABLE_RATES)), rows),
     )
 
 

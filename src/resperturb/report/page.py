@@ -52,8 +52,7 @@ def render(
     if not runs:
         raise UsageError("a report needs at least one finished run or audit.")
     templates = environment()
-    drawn = [charts.leak_against_accuracy(runs), charts.roc(runs)]
-    leak = [chart for chart in drawn if chart is not None]
+    leak = [chart for chart in [charts.roc(runs)] if chart is not None]
     sections = sections_of(runs)
     figures = [*leak, *(chart for section in sections.values() for chart in section.charts)]
     own = files("resperturb.report")

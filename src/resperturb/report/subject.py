@@ -14,7 +14,6 @@ class Fact:
     """A setting of a training.
 
     Attributes:
-        label: The name of the setting.
         value: Its value in words; empty where the setting does not apply.
         compared: Whether a difference between two models is worth a mark: no two have the same time.
         reviewers_only: Whether it says which data it was, or lets someone with the data make the model again.
@@ -52,12 +51,10 @@ class Subject:
     """A model that is reported.
 
     Attributes:
-        name: The name that it has before a report makes names differ.
         defence: What keeps it from leaking, in a word or two: ``additive 0.5``, ``none``; empty where not known.
         description: What was trained, where no more is known of it.
         level: The strength of the defence; 0 without any.
         network: The network in a word; empty where it is not known.
-        train_accuracy: Accuracy on members.
         test_accuracy: Accuracy on records that it was not trained on.
         seconds: Time of the training; None where it is not known.
         guarantee: Gives what is proven, at a delta or at the defence's own.
