@@ -1,10 +1,18 @@
-"""Compute the paper's Theorems 1 and 2 as printed; docs/theory.md says what of them is proven."""
+"""Compute the paper's Theorems 1 and 3 as printed; docs/theory.md says what of them is proven.
+
+Theorem 3 is about ``F``, the functions ``w . x^p(T)`` of a linear flow ``dx = U x dt``, and ``G``, their expectations
+under multiplicative noise. The noise multiplies the expectation of every feature by the same number, whatever ``U``
+is, so ``R(G) = ratio * R(F)`` exactly. This is about generalisation; it protects nobody.
+"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resperturb.checks import between_0_and_1, count, not_negative, ratio
-from resperturb.privacy import epsilon_for_delta
+import numpy as np
+from numpy.typing import NDArray
+
+from resperturb.checks import ratio
 
 # What Theorem 1 assumes besides the exact bound; the second is not true in general.
 THEOREM1_ASSUMES = (
@@ -12,150 +20,46 @@ THEOREM1_ASSUMES = (
     "The output of every block is normal with the same spread for both data sets, which is not true in general: a "
     "nonlinear block makes normal inputs not normal.",
 )
+THEOREM3_ASSUMES = (
+    "The network is a linear flow with one noise for all features, not a ResNet.",
+    "Its output is averaged over the noise.",
+    "The norms of w and U are at most 1.",
+    "U is a multiple of the identity. For other U the paper's value of R(F) is only a lower bound (see "
+    "docs/theory.md); the ratio is exact for every U.",
+    "The loss lies in [0, 1] and changes at most 1 times as fast as the output; the records are independent draws.",
+)
+_DRAWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class Theorem1:
-    """What Theorem 1 gives for the whole model: ``epsilon`` at the ``lam`` used.
-
-    ``from_input`` and ``from_blocks`` are what each of its two conditions gives alone.
-    """
+    """What Theorem 1 gives for the whole model, and what its condition on the blocks gives alone."""
 
     epsilon: float
-    lam: float
-    from_input: float
     from_blocks: float
 
-    def layers(self, blocks: int) -> tuple[float, ...]:
-        """Return the printed budgets of each block's weights and of the last layer's, which are not proven.
 
-        >>> [round(epsilon, 2) for epsilon in Theorem1(10.0, 0.5, 10.0, 10.0).layers(2)]
-        [10.0, 7.5, 6.67]
-        """
-        return tuple((self.lam / (i + 1) + 1 - self.lam) * self.epsilon for i in range(blocks + 1))
-
-
-def theorem1(
-    *,
-    gamma: float,
-    input_std: float,
-    radius: float,
-    bound: float,
-    epochs: float,
-    delta: float,
-    lam: float | None = None,
-) -> Theorem1:
-    """Return Theorem 1's epsilon for the whole model, at the best ``lam`` or the one given.
+def theorem1(*, gamma: float, input_std: float, radius: float, bound: float, epochs: float, delta: float) -> Theorem1:
+    """Return Theorem 1's epsilon for the whole model, at the best ``lambda``.
 
     With ``rho = 2 epochs max(radius^2/input_std^2, bound^2/gamma^2)`` both conditions read
-    ``rho alpha <= lam epsilon``. The least epsilon over ``lam`` is ``rho + 2 sqrt(rho log(1/delta))``.
+    ``rho alpha <= lambda epsilon``. The least epsilon over ``lambda`` is ``rho + 2 sqrt(rho log(1/delta))``.
 
     >>> result = theorem1(gamma=0.5, input_std=0.25, radius=30, bound=30, epochs=100, delta=1e-5)
     >>> round(result.epsilon), round(result.from_blocks)
     (2891516, 725758)
     """
-    between_0_and_1("delta", delta)
-    if lam is not None:
-        between_0_and_1("lambda", lam)
-    from_input, from_blocks = _rho(radius, input_std, epochs), _rho(bound, gamma, epochs)
-    rho = max(from_input, from_blocks)
-    return Theorem1(
-        epsilon=_epsilon(rho, delta, lam),
-        lam=_best_lam(rho, delta) if lam is None else lam,
-        from_input=_epsilon(from_input, delta, lam),
-        from_blocks=_epsilon(from_blocks, delta, lam),
+    inputs, blocks = (
+        rdp_epsilon(2 * epochs * ratio(size, noise) ** 2, delta)
+        for size, noise in ((radius, input_std), (bound, gamma))
     )
-
-
-def _rho(size: float, noise: float, epochs: float) -> float:
-    signal = ratio(size, noise)
-    return 2 * epochs * signal * signal
-
-
-def _epsilon(rho: float, delta: float, lam: float | None) -> float:
-    if lam is None or math.isinf(rho):
-        return rdp_epsilon(rho, delta)
-    # The positive root of lam eps^2 - rho eps - rho log(1/delta)/(1 - lam) = 0.
-    other = 2 * math.sqrt(lam * -math.log(delta) / (1 - lam)) * math.sqrt(rho)
-    return (rho + math.hypot(rho, other)) / (2 * lam)
-
-
-def _best_lam(rho: float, delta: float) -> float:
-    if math.isinf(rho):
-        return 1.0
-    root, log_root = math.sqrt(rho), math.sqrt(-math.log(delta))
-    return (root + log_root) / (root + 2 * log_root)
-
-
-@dataclass(frozen=True)
-class NoisyQuery:
-    """How noisy the answer to one query is, in the letters of Theorem 2.
-
-    ``bound`` is B (the norm of a residual mapping), ``floor`` eta (the least magnitude the noise multiplies),
-    ``weight_norm`` a (the norm of the last layer's weights), ``blocks`` M, ``output_std`` pi.
-    """
-
-    gamma: float
-    output_std: float
-    bound: float
-    floor: float
-    weight_norm: float
-    blocks: int
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "output_std", "bound", "floor", "weight_norm"):
-            not_negative(name.replace("_", " "), getattr(self, name))
-        count("blocks", self.blocks)
-
-    @property
-    def block_mu(self) -> float:
-        """The Gaussian-DP parameter of one block."""
-        return ratio(2 * self.bound, self.gamma * self.floor)
-
-    @property
-    def output_mu(self) -> float:
-        """The Gaussian-DP parameter of the last layer."""
-        return ratio(2 * self.weight_norm, self.output_std)
-
-    @property
-    def mu(self) -> float:
-        """The Gaussian-DP parameter of one query: all blocks and the last layer.
-
-        >>> NoisyQuery(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3).mu
-        1.3228756555322954
-        """
-        return math.hypot(math.sqrt(self.blocks) * self.block_mu, self.output_mu)
-
-    def exact_epsilon(self, delta: float, queries: int = 1) -> float:
-        """Return the exact epsilon of so many answers, for any two data sets."""
-        return epsilon_for_delta(delta, math.sqrt(count("queries", queries)) * self.mu)
-
-
-def theorem2(query: NoisyQuery, delta: float) -> float:
-    """Return Theorem 2's epsilon of one query, as printed and at the best lambda.
-
-    Its proof gives each layer a share of one in M, but there are M + 1 layers: where both conditions bind, the
-    printed number is too small by that factor. Do not claim it.
-
-    >>> query = NoisyQuery(gamma=8, output_std=4, bound=1, floor=0.5, weight_norm=2, blocks=3)
-    >>> round(theorem2(query, 1e-5), 3)
-    9.811
-    """
-    worst = max(query.block_mu, query.output_mu)
-    return rdp_epsilon(query.blocks * worst * worst / 2, delta)
+    return Theorem1(max(inputs, blocks), blocks)
 
 
 def rdp_epsilon(rho: float, delta: float) -> float:
     """Return the epsilon of a mechanism with Renyi divergence ``rho * alpha``, by the classical conversion.
 
-    It is ``min over alpha of rho alpha + log(1/delta)/(alpha - 1)``; a ``mu``-GDP mechanism has ``rho = mu^2/2``.
-
-    Args:
-        rho: Renyi divergence per order.
-        delta: Delta of the guarantee.
-
-    Returns:
-        Epsilon; infinite when ``rho`` is.
+    It is ``min over alpha of rho alpha + log(1/delta)/(alpha - 1)``.
 
     >>> round(rdp_epsilon(0.5, 1e-5), 4)
     5.2985
@@ -171,3 +75,58 @@ def rdp_rho(epsilon: float, delta: float) -> float:
     """
     log_inverse = -math.log(delta)
     return float((epsilon / (math.sqrt(epsilon + log_inverse) + math.sqrt(log_inverse))) ** 2)
+
+
+@dataclass(frozen=True)
+class NoisyClass:
+    """The Rademacher complexity of ``G`` at one ``gamma``, and the generalisation gap that it allows at 95%."""
+
+    gamma: float
+    ratio: float
+    complexity: float
+    standard_error: float
+    gap: float
+
+
+def theorem3(
+    inputs: NDArray[np.float32], gammas: Sequence[float], power: float, time: float, draws: int = 1000
+) -> tuple[tuple[NoisyClass, ...], str]:
+    """Compute Theorem 3 on some inputs: the complexities, their ratios and the gap they allow.
+
+    Args:
+        inputs: One row per record.
+        gammas: Noise coefficients; no noise comes first in the result.
+        power: The power p of the features, between 0 and 1.
+        time: The time T of the flow.
+        draws: The number of random signs per record.
+
+    Returns:
+        What it gives for each gamma, and whether any gap is less than the loss allows.
+
+    >>> [round(row.ratio, 3) for row in theorem3(np.eye(4, dtype=np.float32), [1.0, 2.0], 0.5, 1.0)[0]]
+    [1.0, 0.882, 0.607]
+    """
+    rows = np.sign(inputs) * np.abs(inputs) ** power  # a negative feature keeps its sign
+    rng, count = np.random.default_rng(0), len(rows)
+    sizes = (min(_DRAWS_AT_ONCE, draws - start) for start in range(0, draws, _DRAWS_AT_ONCE))
+    signed = [rng.choice(np.array([-1, 1], rows.dtype), (size, count)) @ rows for size in sizes]
+    norms = np.linalg.norm(np.concatenate(signed), axis=1).astype(np.float64)
+    slack = 3 * math.sqrt(math.log(2 / 0.05) / (2 * count))
+
+    def at(gamma: float) -> NoisyClass:
+        shrunk = power * (1 - power) * gamma * gamma * time / 2
+        scale = math.exp(time * power - shrunk) / count
+        complexity = float(norms.mean()) * scale
+        error = float(norms.std(ddof=1)) / math.sqrt(draws) * scale
+        return NoisyClass(gamma, math.exp(-shrunk), complexity, error, 2 * complexity + slack)
+
+    classes = tuple(at(gamma) for gamma in (0.0, *gammas))
+    best = min(classes, key=lambda row: row.gap)
+    if best.gap >= 1:
+        meaning = (
+            f"vacuous: the gap is bounded by {best.gap:.3g} at best, and a loss of at most 1 has no larger gap "
+            "anyway."
+        )
+    else:
+        meaning = f"meaningful: with gamma {best.gamma:g} the gap is at most {best.gap:.3g}, if the assumptions hold."
+    return classes, meaning

@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from resperturb.files import plain
 from resperturb.privacy import additive_guarantee, dpsgd_guarantee, training_length
 from resperturb.training import DataConfig, Dpsgd, load_inputs
-from resperturb_reproduction.rademacher import rademacher
 from resperturb_reproduction.reproduce.declarations import (
     BUDGET_DELTA,
     BUDGET_RADIUS,
@@ -26,7 +25,7 @@ from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import PRESETS, Preset
 from resperturb_reproduction.reproduce.readings import readings
 from resperturb_reproduction.reproduce.results import NOT_COMPARED, Computed, Measured, Row, Theorem, made_now
-from resperturb_reproduction.theorems import THEOREM1_ASSUMES, rdp_rho, theorem1
+from resperturb_reproduction.theorems import THEOREM1_ASSUMES, THEOREM3_ASSUMES, rdp_rho, theorem1, theorem3
 
 Function = Callable[[Experiment, Preset, Library], Measured]
 PATCHES_OF_A_CLASS = 4
@@ -137,25 +136,17 @@ def _budget(printed: PrintedBudget) -> dict[str, Any]:
     return row | {"assumptions": assumptions}
 
 
-def theorem3(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> Theorem:
+def generalisation(experiment: Experiment, preset: Preset, rows: Sequence[Row]) -> Theorem:
     """Compute Theorem 3's factor on the training images, and the gap it would predict from the one without noise."""
     cell = experiment.cells[0]
     inputs = load_inputs(target_config(cell, preset.scale(cell.data, experiment.size), 0).data)
     members = inputs.members().images[:].flatten(1).numpy().astype(np.float32) / 255
-    gammas = [row.gamma for row in rows if row.gamma]
     power, length = 0.5, 1.0
-    found = rademacher(members, gammas, power=power, time=length, draws=100)
-    ratios = {f"{each.gamma:g}": each.ratio for each in found.classes}
+    classes, meaning = theorem3(members, [row.gamma for row in rows if row.gamma], power, length, draws=100)
+    ratios = {f"{each.gamma:g}": each.ratio for each in classes}
     without = rows[0].of("gap")
-    return Theorem(
-        power=power,
-        time=length,
-        ratios=ratios,
-        predicted_gap=None if without is None else {gamma: without.mean * ratio for gamma, ratio in ratios.items()},
-        verdict=found.meaning,
-        assumptions=found.assumptions,
-        bounds=plain(found.classes),
-    )
+    predicted = None if without is None else {gamma: without.mean * ratio for gamma, ratio in ratios.items()}
+    return Theorem(power, length, ratios, predicted, meaning, THEOREM3_ASSUMES, plain(classes))
 
 
 FUNCTIONS: dict[str, Function] = {

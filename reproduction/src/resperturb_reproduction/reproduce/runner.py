@@ -14,7 +14,7 @@ from resperturb.training import DataConfig, InterruptedTrainingError, Run, Train
 from resperturb_reproduction.attack_network import UNITS
 from resperturb_reproduction.attackers import shadow_config
 from resperturb_reproduction.reproduce.declarations import Cell, Experiment
-from resperturb_reproduction.reproduce.functions import FUNCTIONS, theorem3
+from resperturb_reproduction.reproduce.functions import FUNCTIONS, generalisation
 from resperturb_reproduction.reproduce.library import Library, audited_models
 from resperturb_reproduction.reproduce.measures import (
     AttackFound,
@@ -130,7 +130,7 @@ def measure(experiment: Experiment, preset: Preset, library: Library, audit: boo
     rows = tuple(row for row in every if row.seeds or row.why)
     used = {run: seconds for row in rows for run, seconds in row.trained.items()}
     made = made_now(preset, tuple(data.values()), len(used), sum(used.values()))
-    theorem = theorem3(experiment, preset, rows) if experiment.kind == "generalisation" and rows else None
+    theorem = generalisation(experiment, preset, rows) if experiment.kind == "generalisation" and rows else None
     return Measured(Trained(experiment.id, experiment.kind, (made,), rows, theorem))
 
 
