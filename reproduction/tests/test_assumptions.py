@@ -52,7 +52,7 @@ def test_the_mean_over_draws_is_what_is_bounded() -> None:
     assert recorder.outputs("x").mean_norm_largest == pytest.approx(3.0)
 
 
-def test_check_says_what_does_not_hold_and_draws_it(noisy_run: Run) -> None:
+def test_check_says_what_does_not_hold(noisy_run: Run) -> None:
     arguments = [str(noisy_run.path), "--radius", "1", "--bound", "1e9", "--records", "4", "--draws", "20"]
     app = typer.Typer()
     register(app)
@@ -60,7 +60,6 @@ def test_check_says_what_does_not_hold_and_draws_it(noisy_run: Run) -> None:
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
     assert (found["radius"]["holds"], found["bound"]["holds"]) == (False, True)
-    assert Path(found["figure"]).stat().st_size > 1000
     assert "no" in CliRunner().invoke(app, arguments).stdout
 
 

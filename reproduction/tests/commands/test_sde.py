@@ -36,13 +36,7 @@ def test_json_is_one_object_with_settings_errors_and_files(picture, tmp_path):
     assert answer["sweep"]["seeds"] == list(range(7, 15))
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {path.rsplit("/", 1)[1] for path in answer["files"]} == written
-    assert written == {
-        f"sde-{name}"
-        for name in (
-            "multiplicative.png", "multiplicative.svg", "multiplicative-sweep.png", "multiplicative-sweep.svg",
-            "multiplicative.json",
-        )
-    }  # fmt: skip
+    assert written == {f"sde-multiplicative.{kind}" for kind in ("png", "svg", "json")}
     stored = json.loads((tmp_path / "figures" / "sde-multiplicative.json").read_text())
     assert stored == {key: value for key, value in answer.items() if key != "files"}
 

@@ -2,9 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from resperturb_reproduction.figures.sde import reversal_figure, sweep_figure
+from resperturb_reproduction.figures.sde import reversal_figure
 from resperturb_reproduction.figures.style import save_figure
-from resperturb_reproduction.sde import run_reversal, sweep_gamma
+from resperturb_reproduction.sde.reversal import run_reversal
 
 IMAGE = np.random.default_rng(0).random((12, 16, 3))
 
@@ -41,24 +41,6 @@ def test_the_panels_show_the_result_in_the_papers_order(strategy):
 def test_a_grey_image_can_be_drawn(tmp_path):
     figure = reversal_figure(run_reversal(IMAGE[:, :, :1], "additive", dt=0.1, queries=1))
     assert save_figure(figure, tmp_path / "grey")[0].stat().st_size > 1000
-
-
-def test_the_sweep_draws_the_means_and_says_what_is_off_the_axis():
-    sweep = sweep_gamma(IMAGE, "additive", gammas=(0.01, 0.1, 1.0), dt=0.1, seeds=(0, 1, 2))
-    left, right = sweep_figure(sweep).axes
-    for axes, table in ((left, sweep.relative_l2), (right, sweep.psnr)):
-        drawn = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
-        assert np.allclose(drawn["SDE, the paper's reversal (adds noise)"], table["paper"].mean(axis=1))
-        assert np.allclose(drawn["SDE, mean of 3 queries"], table["averaged"][:, 0])
-    written = texts(sweep_figure(sweep))
-    assert "noise known: at most" in written
-    assert "values 0–255" in written
-
-
-def test_the_multiplicative_sweep_says_that_gamma_has_no_scale():
-    written = texts(sweep_figure(sweep_gamma(IMAGE, "multiplicative", gammas=(0.1, 1.0), dt=0.1, seeds=(0,))))
-    assert "the same on every scale" in written
-    assert "0–255" not in written
 
 
 def test_figures_are_the_same_bytes_from_the_same_seed(tmp_path):

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 from PIL import Image
-from resperturb_reproduction.sde.images import load_image, sample_image
+from resperturb_reproduction.sde.images import SAMPLE, load_image
 
 from resperturb.errors import UsageError
 
 
 def test_the_sample_is_a_picture_with_detail():
-    image = sample_image()
+    image = load_image(SAMPLE)
     assert image.shape == (120, 160, 3)
     assert len(np.unique((image * 255).astype(int).reshape(-1, 3), axis=0)) > 1000
     # The error of a guess of one colour: what there is to recover.

@@ -31,23 +31,16 @@ def check(
     bound: Annotated[float, typer.Option(min=0, help="G, assumed; the paper takes 30.")] = 30.0,
     records: Annotated[int, typer.Option(min=2, help="Images whose outputs are looked at.")] = 64,
     draws: Annotated[int, typer.Option(min=20, help="Noise draws for each of them.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the choice and the noise.")] = 0,
-    figure: Annotated[
-        Path | None, typer.Option(help="Where to write the quantile plot; in the run's folder if left out.")
-    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the choice and the noise.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure, print, draw."""
+    """Measure, print."""
     from resperturb.training import open_run
     from resperturb_reproduction.assumptions import measure_assumptions
-    from resperturb_reproduction.figures.assumptions import quantile_figure
-    from resperturb_reproduction.figures.style import save_figure
 
     measured = measure_assumptions(open_run(run), records=records, draws=draws, seed=seed)
-    where = run / "quantiles" if figure is None else figure.with_suffix("")
-    save_figure(quantile_figure(measured), where)
-    payload = {"run": str(run), "figure": f"{where}.png", **_compared(measured, radius, bound)}
-    emit(payload, as_json, lambda console: _show(console, measured, radius, bound, where))
+    payload = {"run": str(run), **_compared(measured, radius, bound)}
+    emit(payload, as_json, lambda console: _show(console, measured, radius, bound))
 
 
 def _compared(measured: "MeasuredAssumptions", radius: float, bound: float) -> dict[str, object]:
@@ -76,7 +69,7 @@ def _compared(measured: "MeasuredAssumptions", radius: float, bound: float) -> d
     }
 
 
-def _show(console: Any, measured: "MeasuredAssumptions", radius: float, bound: float, where: Path) -> None:
+def _show(console: Any, measured: "MeasuredAssumptions", radius: float, bound: float) -> None:
     from rich.table import Table
 
     table = Table(title="assumed against measured", title_justify="left")
@@ -92,6 +85,5 @@ def _show(console: Any, measured: "MeasuredAssumptions", radius: float, bound: f
     console.print(table)
     console.print(
         f"Measured on {measured.images} images; the outputs on {measured.records} of them, with {measured.draws} "
-        f"draws each. A larger image or output may exist elsewhere: only clipping makes R certain (--clip-radius). "
-        f"Quantile plot: {where}.png"
+        "draws each. A larger image or output may exist elsewhere: only clipping makes R certain (--clip-radius)."
     )

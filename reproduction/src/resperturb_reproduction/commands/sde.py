@@ -8,7 +8,7 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 if TYPE_CHECKING:
-    from resperturb_reproduction.sde import ReversalResult
+    from resperturb_reproduction.sde.reversal import ReversalResult
 
 
 def register(app: typer.Typer) -> None:
@@ -30,34 +30,28 @@ def sde(
 ) -> None:
     """Push an image through the ODE and the SDE behind a residual network, and try to get it back.
 
-    Writes the paper's panels next to those of three stronger attackers, and the reversal error over gamma. Takes
-    about fifteen seconds.
+    Draws the paper's panels next to those of three stronger attackers, and writes the reversal error over gamma as
+    JSON. Takes about fifteen seconds.
 
     Example: `resperturb sde --image portrait.jpg --strategy multiplicative --out figures`
     """
     from rich.console import Console
 
     from resperturb.files import write_json
-    from resperturb_reproduction.figures.sde import reversal_figure, sweep_figure
+    from resperturb_reproduction.figures.sde import reversal_figure
     from resperturb_reproduction.figures.style import save_figure
-    from resperturb_reproduction.sde import QUERIES, load_image, run_reversal, sample_image, sweep_gamma
+    from resperturb_reproduction.sde.images import SAMPLE, load_image
+    from resperturb_reproduction.sde.reversal import QUERIES, run_reversal, sweep_gamma
 
     _make_folder(out)
-    pixels = sample_image() if image is None else load_image(image)
+    pixels = load_image(image or SAMPLE)
     with Console(stderr=True).status("Running the image forward and back") as status:
         result = run_reversal(pixels, strategy, gamma, dt, seed)
         status.update("Measuring the reversal error over gamma")
         sweep = sweep_gamma(pixels, strategy, dt=dt, seeds=range(seed, seed + QUERIES))
-        status.update("Drawing")
-        files = [
-            *save_figure(reversal_figure(result), out / f"sde-{result.strategy}"),
-            *save_figure(sweep_figure(sweep), out / f"sde-{result.strategy}-sweep"),
-        ]
-    numbers = {
-        **result.summary(),
-        "source": "drawn sample" if image is None else str(image),
-        "sweep": sweep.summary(),
-    }
+        files = [*save_figure(reversal_figure(result), out / f"sde-{result.strategy}")]
+    source = "drawn sample" if image is None else str(image)
+    numbers = {**result.summary(), "source": source, "sweep": sweep.summary()}
     written = out / f"sde-{result.strategy}.json"
     write_json(written, numbers)
     files.append(written)
@@ -78,7 +72,7 @@ def _make_folder(out: Path) -> None:
 def _show(console: Any, result: "ReversalResult", files: list[Path]) -> None:
     from rich.table import Table
 
-    from resperturb_reproduction.sde import ATTACKERS
+    from resperturb_reproduction.sde.reversal import ATTACKERS
 
     rows, cols, _ = result.original.shape
     table = Table(

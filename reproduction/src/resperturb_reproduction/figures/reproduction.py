@@ -64,10 +64,9 @@ def draw(measured: Measured) -> "dict[str, Figure]":
         return {}
     if name == "idc-examples":
         return {name: patches_figure(result, drawable)}
-    from resperturb_reproduction.figures.sde import reversal_figure, sweep_figure
+    from resperturb_reproduction.figures.sde import reversal_figure
 
-    reversal, sweep = drawable
-    return {name: reversal_figure(reversal), f"{name}-gamma": sweep_figure(sweep)}
+    return {name: reversal_figure(drawable)}
 
 
 def page_figures(found: Mapping[str, AnyResult]) -> "dict[str, Figure]":

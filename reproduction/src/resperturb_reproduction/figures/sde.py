@@ -1,4 +1,4 @@
-"""The figures of the continuous picture: the panels, and the error over gamma."""
+"""The panels of an image that is pushed through the ODE and an SDE, and back."""
 
 import math
 from typing import TYPE_CHECKING
@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from resperturb_reproduction.figures.style import BLUE, GREEN, GREY, ORANGE, PAGE, VERMILLION, paper_style
-from resperturb_reproduction.sde import Attacker, GammaSweep, ReversalResult
+from resperturb_reproduction.figures.style import PAGE, paper_style
+from resperturb_reproduction.sde.reversal import Attacker, ReversalResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_COLOUR: dict[Attacker, str] = {
-    "ode": GREY,
-    "paper": VERMILLION,
-    "noise_free": ORANGE,
-    "averaged": BLUE,
-    "known_noise": GREEN,
-}
 
 
 def reversal_figure(result: ReversalResult) -> "Figure":
@@ -48,51 +40,6 @@ def reversal_figure(result: ReversalResult) -> "Figure":
         figure.suptitle(setting, fontsize=8.0, x=0.01, ha="left")
         for axes, panel in zip(figure.subplots(2, 4).flat, panels, strict=True):
             _panel(axes, *panel)
-    return figure
-
-
-def sweep_figure(sweep: GammaSweep) -> "Figure":
-    """The reversal error over gamma, as relative L2 and as PSNR; bands reach from the least to the largest."""
-    from matplotlib.figure import Figure
-
-    queries = len(sweep.seeds)
-    additive = sweep.strategy == "additive"
-    labels: dict[Attacker, str] = {
-        "paper": "SDE, the paper's reversal (adds noise)",
-        "noise_free": "SDE, reversal adds no noise",
-        "averaged": f"SDE, mean of {queries} queries",
-        "ode": "ODE",
-    }
-    worst_known = float(sweep.relative_l2["known_noise"].max())
-    known_off_axis = worst_known < 1e-6
-    if not known_off_axis:
-        labels["known_noise"] = "SDE, noise known"
-    with paper_style():
-        figure = Figure(figsize=(PAGE, 3.2))
-        left, right = figure.subplots(1, 2)
-        tables = ((left, sweep.relative_l2, sweep.blind.relative_l2), (right, sweep.psnr, sweep.blind.psnr))
-        for axes, table, blind in tables:
-            for name, label in labels.items():
-                _band(axes, sweep.gammas, table[name], label, _COLOUR[name], dashed=name == "ode")
-            axes.axhline(blind, color=GREY, linestyle=":", label="a guess of one colour")
-            axes.set_xscale("log")
-            axes.set_xlabel(r"$\gamma$" + (" (image values in [0, 1])" if additive else " (the same on every scale)"))
-            if additive:
-                axes.axvline(1 / 255, color=GREY, linewidth=0.6)
-        if additive:
-            right.text(
-                1 / 255, 0.06, r" this is $\gamma = 1$ on values 0–255",
-                transform=right.get_xaxis_transform(), color=GREY, fontsize=7.2,
-            )  # fmt: skip
-        left.set_yscale("log")
-        left.set_ylabel("relative $L_2$ error (low: recovered)")
-        right.set_ylabel("PSNR in dB (high: recovered)")
-        left.set_title(f"{sweep.strategy.capitalize()} noise, dt = {sweep.dt:g}")
-        right.set_title(f"mean of {queries} seeds, band: least to largest")
-        if known_off_axis:
-            known = f"SDE, noise known: at most {_ten_to(worst_known)}, off the axis"
-            left.plot([], [], color=_COLOUR["known_noise"], label=known)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -125,14 +72,3 @@ def _panel(axes: "Axes", title: str, below: str, image: NDArray[np.float64]) -> 
     axes.set_yticks([])
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-
-
-def _band(
-    axes: "Axes", gammas: tuple[float, ...], values: NDArray[np.float64], label: str, colour: str, dashed: bool
-) -> None:
-    axes.plot(
-        gammas, values.mean(axis=1), color=colour, label=label,
-        linestyle="--" if dashed else "-", marker="" if dashed else "o",
-    )  # fmt: skip
-    if values.shape[1] > 1:
-        axes.fill_between(gammas, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.25, linewidth=0)

@@ -36,11 +36,12 @@ MICRO_BATCHES_OF_FOUR = 512  # 128 of them, one reading of the remark
 
 def sde(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     """Push the sample image through the ODE and an SDE and back, as the paper does and as others could."""
-    from resperturb_reproduction.sde import run_reversal, sample_image, sweep_gamma
+    from resperturb_reproduction.sde.images import SAMPLE, load_image
+    from resperturb_reproduction.sde.reversal import run_reversal, sweep_gamma
 
     started = time.monotonic()
     strategy = experiment.id.removeprefix("sde-")
-    image, seeds = sample_image(), range(16)
+    image, seeds = load_image(SAMPLE), range(16)
     if preset.name == "quick":
         image, seeds = image[::4, ::4], range(2)
     reversal = run_reversal(image, strategy, gamma=1.0, dt=0.01, queries=len(seeds))
@@ -61,7 +62,7 @@ def sde(experiment: Experiment, preset: Preset, library: Library) -> Measured:
     )
     made = made_now(preset, seconds=time.monotonic() - started)
     verdict = NOT_COMPARED if preset.name == "quick" else verdict
-    return Measured(Computed(experiment.id, "computed", (made,), verdict, numbers), (reversal, sweep))
+    return Measured(Computed(experiment.id, "computed", (made,), verdict, numbers), reversal)
 
 
 def idc_examples(experiment: Experiment, preset: Preset, library: Library) -> Measured:

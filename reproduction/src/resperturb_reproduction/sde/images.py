@@ -13,17 +13,12 @@ LONGEST_SIDE = 192
 SHORTEST_SIDE = 8
 
 
-def sample_image() -> Array:
-    """Read a drawn portrait in front of a landscape, with a caption.
+def load_image(path: Path) -> Array:
+    """Read an image as RGB in [0, 1], made smaller if a side is longer than 192 pixels.
 
-    >>> sample_image().shape
+    >>> load_image(SAMPLE).shape
     (120, 160, 3)
     """
-    return load_image(SAMPLE)
-
-
-def load_image(path: Path) -> Array:
-    """Read an image as RGB in [0, 1], made smaller if a side is longer than 192 pixels."""
     from PIL import Image, ImageOps
 
     if not path.is_file():
