@@ -10,6 +10,7 @@ the trainings are independent. Two records of theirs:
   cannot hold an image of the usual size along it, so ours is a pattern within the least quarter of directions.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -96,15 +97,9 @@ def poison_audit(
     target.result  # noqa: B018 - unfinished runs are refused here
     folder = target.path.parent / f".poison-{target.config.digest}"
     poison, configs = poison_configs(target.config, settings, folder)
-    done = 0
-
-    def tell(run: Run) -> None:
-        nonlocal done
-        done += 1
-        on_done(done, len(configs))
-
     on_done(0, len(configs))
-    runs = train_many(configs, folder, jobs, tell, engine=engine)
+    done = itertools.count(1)
+    runs = train_many(configs, folder, jobs, lambda run: on_done(next(done), len(configs)), engine=engine)
     scores = np.array([poison_score(run, poison) for run in runs])
     poisoned, clean = scores[::2], scores[1::2]
     # The data sets differ by records that were added, which only the guarantee of DP-SGD is about.
@@ -188,14 +183,11 @@ def jagielski(
     the largest e for which :func:`~resperturb.bounds.clopper_pearson` refutes that.
 
     Args:
-        poisoned: One score per model trained with the poison: how strongly it shows it.
+        poisoned: One score per model trained with the poison.
         clean: One score per model trained without.
-        copies: How many poisoned records the data sets differ in.
+        copies: The number of poisoned records in which the data sets differ.
         delta: Delta of the lower bound.
         confidence: Confidence of the lower bound.
-
-    Returns:
-        The bound, with what it assumes.
 
     >>> models = np.linspace(-1, 1, 500)
     >>> one = jagielski(models + 1.5, models, copies=1)

@@ -8,6 +8,7 @@ is, so ``R(G) = ratio * R(F)`` exactly. This is about generalisation; it protect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ class NoisyClass:
 
 
 def theorem3(
-    inputs: NDArray[np.float32], gammas: Sequence[float], power: float, time: float, draws: int = 1000
+    inputs: NDArray[Any], gammas: Sequence[float], power: float, time: float, draws: int = 1000
 ) -> tuple[tuple[NoisyClass, ...], str]:
     """Compute Theorem 3 on some inputs: the complexities, their ratios and the gap they allow.
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from resperturb_reproduction.reproduce import results
 from resperturb_reproduction.reproduce.declarations import Printed
 from resperturb_reproduction.reproduce.page import read_notes, write_pages
-from resperturb_reproduction.reproduce.readings import Watched
+from resperturb_reproduction.reproduce.readings import Look, Watched
 from resperturb_reproduction.reproduce.results import Computed
-from resperturb_reproduction.reproduce.trajectories import Look
 
 from reproduction.tests.reproduce.examples import AUDIT, made, result, row, table
 from resperturb.files import plain

@@ -83,15 +83,16 @@ def test_an_adaptive_attacker_trains_as_the_target_was_trained() -> None:
     table = BY_ID["cifar10-table"]
     for cell in table.cells:
         need = plan.needs(table, cell, PRESETS["paper"], seed=0)
-        assert any((s.method, s.perturbation) == (need.target.method, need.target.perturbation) for s in need.shadows)
-        assert all(s.data.part == "shadow_train" for s in need.shadows)
+        shadow = need.shadows["adaptive"]
+        assert (shadow.method, shadow.perturbation) == (need.target.method, need.target.perturbation)
+        assert all(s.data.part == "shadow_train" for s in need.shadows.values())
 
 
 def test_an_audit_is_planned_with_as_many_trainings_as_it_will_make() -> None:
     table = BY_ID["cifar10-table"]
     need = plan.needs(table, table.cells[2], PRESETS["cpu"], seed=0, audit=True)
-    assert len({config.digest for config in need.shadows}) == PRESETS["cpu"].shadows
-    assert {config.perturbation for config in need.shadows} == {need.target.perturbation}
+    assert len({config.digest for config in need.shadows.values()}) == PRESETS["cpu"].shadows
+    assert {config.perturbation for config in need.shadows.values()} == {need.target.perturbation}
 
 
 def test_seeds_differ_in_their_weights_and_in_their_quarters() -> None:
@@ -155,7 +156,8 @@ def test_rows_are_chosen_by_their_keys_and_train_no_others() -> None:
 def test_the_attacker_of_weight_decay_trains_a_standard_network_at_that_decay() -> None:
     experiment = BY_ID["weight-decay"]
     for cell in experiment.cells:
-        target, (shadow, *_) = vars(plan.needs(experiment, cell, PRESETS["paper"], seed=0)).values()
+        need = plan.needs(experiment, cell, PRESETS["paper"], seed=0)
+        target, shadow = need.target, need.shadows["paper"]
         assert shadow.perturbation is None
         assert (shadow.weight_decay, shadow.epochs) == (target.weight_decay, target.epochs)
         assert target.weight_decay == 5e-4

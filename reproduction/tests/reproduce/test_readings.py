@@ -12,9 +12,8 @@ from resperturb_reproduction.reproduce.declarations import BY_ID, READINGS, Cell
 from resperturb_reproduction.reproduce.library import Library
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import PRESETS, Scale
-from resperturb_reproduction.reproduce.readings import ID, Watched, readings, watched
+from resperturb_reproduction.reproduce.readings import ID, Look, Watched, read_trajectory, readings, watch, watched
 from resperturb_reproduction.reproduce.results import Computed, made_now
-from resperturb_reproduction.reproduce.trajectories import Look, read_trajectory, watch
 
 from resperturb.files import plain
 from resperturb.perturbation import Additive, perturb

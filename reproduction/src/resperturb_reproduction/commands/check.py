@@ -40,7 +40,7 @@ def check(
 
     measured = measure_assumptions(open_run(run), records=records, draws=draws, seed=seed)
     payload = {"run": str(run), **_compared(measured, radius, bound)}
-    emit(payload, as_json, lambda console: _show(console, measured, radius, bound))
+    emit(payload, as_json, lambda console: _show(console, payload))
 
 
 def _compared(measured: "MeasuredAssumptions", radius: float, bound: float) -> dict[str, object]:
@@ -69,21 +69,19 @@ def _compared(measured: "MeasuredAssumptions", radius: float, bound: float) -> d
     }
 
 
-def _show(console: Any, measured: "MeasuredAssumptions", radius: float, bound: float) -> None:
+def _show(console: Any, found: dict[str, Any]) -> None:
     from rich.table import Table
 
-    table = Table(title="assumed against measured", title_justify="left")
-    for heading in ("", "assumed", "measured", "holds"):
-        table.add_column(heading)
-    for label, assumed, found in (
-        ("radius of the inputs (R)", radius, measured.radius_largest),
-        ("norm of the mean outputs (G)", bound, measured.bound),
-    ):
-        table.add_row(label, f"{assumed:.4g}", f"{found:.4g}", "yes" if found <= assumed else "no")
-    worst = max(output.rejected for output in measured.outputs)
-    table.add_row("normal outputs", "5% rejected", f"{worst:.0%} rejected", "yes" if measured.normal else "no")
+    table = Table("", "assumed", "measured", "holds", title="assumed against measured", title_justify="left")
+    for label, name in (("radius of the inputs (R)", "radius"), ("norm of the mean outputs (G)", "bound")):
+        line = found[name]
+        table.add_row(label, f"{line['assumed']:.4g}", f"{line['measured']:.4g}", "yes" if line["holds"] else "no")
+    worst = max(junction["share_rejected_as_normal"] for junction in found["junctions"])
+    table.add_row(
+        "normal outputs", "5% rejected", f"{worst:.0%} rejected", "yes" if found["normality"]["holds"] else "no"
+    )
     console.print(table)
     console.print(
-        f"Measured on {measured.images} images; the outputs on {measured.records} of them, with {measured.draws} "
+        f"Measured on {found['images']} images; the outputs on {found['records']} of them, with {found['draws']} "
         "draws each. A larger image or output may exist elsewhere: only clipping makes R certain (--clip-radius)."
     )

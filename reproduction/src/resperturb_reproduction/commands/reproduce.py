@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,7 +42,6 @@ MeasureOption = Annotated[
 ]
 
 RUNS = Path("runs/reproduce")
-
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -245,13 +244,13 @@ def _keep(folder: Path, measured: "Measured") -> "tuple[AnyResult, list[str]]":
     return result, files
 
 
-def _judged(result: "AnyResult", spreads: "Spreads") -> "dict[str, object]":
+def _judged(result: "AnyResult", spreads: "Spreads") -> "dict[str, Any]":
     """Write a result with its verdicts and without the curves of its rows."""
     from resperturb.files import plain
     from resperturb_reproduction.reproduce.results import Trained
     from resperturb_reproduction.reproduce.verdicts import judge_claims, judge_row
 
-    content: dict[str, object] = plain(result)
+    content: dict[str, Any] = plain(result)
     if isinstance(result, Trained):
         content["rows"] = [
             {**plain(replace(row, roc=None, thresholds=())), "verdict": plain(judge_row(row, result, spreads))}
@@ -262,24 +261,19 @@ def _judged(result: "AnyResult", spreads: "Spreads") -> "dict[str, object]":
 
 
 def _show_result(console: "Console", result: "AnyResult", spreads: "Spreads") -> None:
+    from resperturb_reproduction.reproduce.page import METRICS, beside
     from resperturb_reproduction.reproduce.results import Computed
     from resperturb_reproduction.reproduce.verdicts import judge_claims, judge_row
 
     if isinstance(result, Computed):
         console.print(f"{result.id}: {result.verdict}", soft_wrap=True)
         return
-    metrics = {"auc": "AUC", "adaptive_auc": "adaptive", "train_accuracy": "train", "test_accuracy": "test"}
-    lines = []
-    for row in result.shown:
-        values = [(row.of(name), getattr(row.paper, name, None)) for name in metrics]
-        cells = [
-            ("–" if found is None else f"{found.mean:.3f}") + ("" if published is None else f" ({published:.3f})")
-            for found, published in values
-        ]
-        strongest = "–" if row.audit is None else f"{row.audit.auc:.3f}"
-        lines.append((f"{row.data} {row.key}", *cells, strongest, str(judge_row(row, result, spreads))))
     console.print(f"{result.id}: published values are in brackets")
-    _table(console, ("row", *metrics.values(), "strongest", "published row"), lines)
+    lines = [
+        (f"{row.data} {row.key}", *(beside(row, name) for name in METRICS), str(judge_row(row, result, spreads)))
+        for row in result.shown
+    ]
+    _table(console, ("row", "AUC", "train", "test", "published row"), lines)
     for found in judge_claims(result, spreads):
         console.print(f"  {found.claim.text} {found.verdict}. {found.verdict.detail}", soft_wrap=True)
 

@@ -43,13 +43,10 @@ class Cell:
     """One trained model of an experiment: its data, its network, and what the paper published of it.
 
     Attributes:
-        additive: Gamma of additive noise.
-        multiplicative: Gamma of multiplicative noise.
+        additive: Gamma of additive noise; likewise ``multiplicative``.
         networks: The number of networks of the ensemble.
         pi: The standard deviation of the input noise; None for half of gamma.
-        noise: Other settings of the noise.
-        changes: Settings of the training that differ from the paper's.
-        label: What the row's name says of them.
+        changes: Settings of the training that differ from the paper's; ``label`` is their name in the row's.
         network: A variant of ResNet8 in ``resperturb_reproduction.networks``.
 
     >>> Cell("cifar10", networks=5, additive=0.75).name
@@ -124,10 +121,9 @@ class Experiment:
     """A table or figure of the paper, or something that is compared with them.
 
     Attributes:
-        size: Which of a preset's three sizes it is trained at.
-        attacks: The attacks on each of its models: the paper's, the same with knowledge of the noise, the audit.
+        size: Which of a preset's three scales its rows have.
         answers: Whether accuracies are also measured with the noise averaged over draws and switched off.
-        standard: The changes of the network that the paper's attacker trains.
+        standard: Changes of the network that the paper's attacker trains.
         needs: Data sets that are used without training on them.
     """
 

@@ -23,7 +23,6 @@ from resperturb.training import (
     open_run,
     train_many,
 )
-from resperturb_reproduction.reproduce.plan import is_shadow
 
 SECONDS_BETWEEN_LOOKS = 5.0
 
@@ -47,7 +46,7 @@ class Library:
 
     def place(self, config: TrainConfig) -> Path:
         """The folder of runs that a training belongs to."""
-        return self.folder / ".shadows" if is_shadow(config) else self.folder
+        return self.folder if config.data.part == "target_train" else self.folder / ".shadows"
 
     def bound(self, config: TrainConfig) -> TrainConfig:
         """The configuration with the fingerprints of its images and its network, as the run will have them.

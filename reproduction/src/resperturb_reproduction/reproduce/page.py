@@ -13,10 +13,9 @@ from typing import Any, cast
 
 from resperturb.files import write_bytes
 from resperturb_reproduction.reproduce.declarations import BFLOAT16, BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
-from resperturb_reproduction.reproduce.missing import missing
-from resperturb_reproduction.reproduce.readings import judge, watched
+from resperturb_reproduction.reproduce.readings import Look, judge, watched
 from resperturb_reproduction.reproduce.results import AnyResult, Computed, Made, Row, Spread, Trained, trained
-from resperturb_reproduction.reproduce.trajectories import Look
+from resperturb_reproduction.reproduce.status import missing
 from resperturb_reproduction.reproduce.verdicts import (
     DECIDED,
     TOLERANCE,
@@ -190,8 +189,8 @@ def _headline(page: Page) -> str:
             (
                 f"[{DATA_TITLES[noisy[0].data]}{strategy}]({page.path.stem}/{name}.md)",
                 _holds(verdicts),
-                _beside(noisy[0], "test_accuracy"),
-                _beside(noisy[0], "auc"),
+                beside(noisy[0], "test_accuracy"),
+                beside(noisy[0], "auc"),
                 "–" if strategy else _decayed(page, noisy[0].data),
             )
         )
@@ -353,7 +352,7 @@ def _rows(result: Trained, spreads: Spreads) -> str:
         if verdict is not None and verdict.detail:
             details.append(f"{_named(row, result.shown)}: {verdict.detail}.")
         word = "ours" if verdict is None else verdict.word
-        lines.append((_named(row, result.shown), word, *(_beside(row, name) for name in METRICS), _length(row)))
+        lines.append((_named(row, result.shown), word, *(beside(row, name) for name in METRICS), _length(row)))
     table = _table(("model", "published row", "AUC", "train", "test", "trained"), lines)
     return table + ("\n\n" + _fold("What decided", details) if details else "")
 
@@ -571,7 +570,8 @@ def _html(text: str) -> str:
     return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", text)
 
 
-def _beside(row: Row, metric: str) -> str:
+def beside(row: Row, metric: str) -> str:
+    """Write a measured value, and the published one in brackets."""
     published = getattr(row.paper, metric, None)
     return _value(row, metric) + ("" if published is None else f" ({published:.3f})")
 

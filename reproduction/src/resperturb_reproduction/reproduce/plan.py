@@ -29,10 +29,10 @@ SECONDS_TO_START = 2.0
 
 @dataclass(frozen=True)
 class Needs:
-    """The trainings that one row takes for one seed: the model, and the shadow models of the attacks on it."""
+    """The trainings that one row takes for one seed: the model, and each attack's shadow model."""
 
     target: TrainConfig
-    shadows: tuple[TrainConfig, ...]
+    shadows: dict[str, TrainConfig]
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,9 @@ def needs(experiment: Experiment, cell: Cell, preset: Preset, seed: int, audit: 
     scale = preset.scale(cell.data, experiment.size)
     target = target_config(cell, scale, seed)
     if audit:
-        return Needs(target, audit_trainings(target, preset.shadows))
-    shadows = [paper_shadow(experiment, cell, scale, seed)] if "paper" in experiment.attacks else []
-    if "adaptive" in experiment.attacks:
-        shadows.append(shadow_config(target))
-    return Needs(target, _distinct(shadows))
+        return Needs(target, {f"audit {n}": c for n, c in enumerate(audit_trainings(target, preset.shadows))})
+    shadows = {"paper": paper_shadow(experiment, cell, scale, seed), "adaptive": shadow_config(target)}
+    return Needs(target, {name: config for name, config in shadows.items() if name in experiment.attacks})
 
 
 def audit_trainings(target: TrainConfig, count: int) -> tuple[TrainConfig, ...]:
@@ -145,26 +143,10 @@ def rounds(experiments: Iterable[Experiment], preset: Preset) -> list[list[Unit]
 
 def trainings(experiments: Iterable[Experiment], preset: Preset) -> list[TrainConfig]:
     """Every training of the experiments, each once, in the order of the rounds."""
-    found: list[TrainConfig] = []
-    for units in rounds(experiments, preset):
-        for unit in units:
-            for need in needs_of(unit, preset):
-                found += [need.target, *need.shadows]
-    return list(_distinct(found))
-
-
-def is_shadow(config: TrainConfig) -> bool:
-    """Whether a training is kept among the shadows."""
-    return config.data.part != "target_train"
-
-
-def kind_of(config: TrainConfig) -> str:
-    """What sort of training it is, for estimates: those of one sort are off by the same factor.
-
-    >>> kind_of(make_config(data={"spec": "mnist"}, model="en5-resnet8"))
-    'en5-resnet8 on mnist'
-    """
-    return f"{config.model}{f' by {config.method.title}' if config.method.private else ''} on {config.data.spec}"
+    units = (unit for units in rounds(experiments, preset) for unit in units)
+    needed = (need for unit in units for need in needs_of(unit, preset))
+    configs = (config for need in needed for config in (need.target, *need.shadows.values()))
+    return list({config.digest: config for config in configs}.values())
 
 
 def described(config: TrainConfig) -> str:
@@ -176,7 +158,8 @@ def described(config: TrainConfig) -> str:
     """
     noise = config.perturbation
     kind = "" if noise is None else f", {noise.name} {getattr(noise, 'gamma', 0.0):g}"
-    return f"{kind_of(config)}{kind}, {config.data.part}, seed {config.seed}"
+    method = f" by {config.method.title}" if config.method.private else ""
+    return f"{config.model}{method} on {config.data.spec}{kind}, {config.data.part}, seed {config.seed}"
 
 
 def estimate(config: TrainConfig) -> float:
@@ -191,7 +174,3 @@ def estimate(config: TrainConfig) -> float:
     share = 1.0 if config.precision == "32-true" else BFLOAT16_SHARE
     work = share * SECONDS_AN_EPOCH * config.epochs * networks * records * pixels / (12_500 * 1024)
     return SECONDS_TO_START + config.method.relative_cost * work
-
-
-def _distinct(configs: Iterable[TrainConfig]) -> tuple[TrainConfig, ...]:
-    return tuple({config.digest: config for config in configs}.values())

@@ -29,12 +29,11 @@ class Scale:
 
 @dataclass(frozen=True)
 class Preset:
-    """A size for everything.
+    """A size for everything; of two results of one experiment that of the higher ``rank`` is shown.
 
     Attributes:
-        rank: Which of two results of the same experiment is the better one.
         table: The scale of each data set in tables; ``sweep`` and ``choice`` are for sweeps and choices of a setting.
-        seeds: The number of trainings that a row of a table is the mean of, each on its own quarters.
+        seeds: The number of trainings of a row of a table, each on its own quarters.
         shadows: The number of shadow models of an audit, which attacks the first seed.
         draws: The numbers of noise draws that the audit averages.
     """
@@ -98,7 +97,7 @@ PRESETS = {
 
 
 def preset_named(name: str, seeds: int | None = None, shadows: int | None = None) -> Preset:
-    """Find a preset; ``seeds`` trainings of every table row and ``shadows`` of an audit replace its own numbers.
+    """Find a preset; ``seeds`` and ``shadows`` replace its own numbers.
 
     >>> preset_named("cpu").scale("cifar10", "table").epochs
     15

@@ -6,13 +6,12 @@ resumes there.
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.training import DataConfig, InterruptedTrainingError, Run, TrainConfig, load_inputs
 from resperturb_reproduction.attack_network import UNITS
-from resperturb_reproduction.attackers import shadow_config
 from resperturb_reproduction.reproduce.declarations import Cell, Experiment
 from resperturb_reproduction.reproduce.functions import FUNCTIONS, generalisation
 from resperturb_reproduction.reproduce.library import Library, audited_models
@@ -25,23 +24,9 @@ from resperturb_reproduction.reproduce.measures import (
     measure_attack,
     measure_audit,
 )
-from resperturb_reproduction.reproduce.plan import (
-    Unit,
-    described,
-    needs_of,
-    paper_shadow,
-    rounds,
-    target_config,
-)
+from resperturb_reproduction.reproduce.plan import Unit, described, needs, needs_of, rounds, target_config
 from resperturb_reproduction.reproduce.presets import Preset
-from resperturb_reproduction.reproduce.results import (
-    AuditSummary,
-    Measured,
-    Row,
-    Spread,
-    Trained,
-    made_now,
-)
+from resperturb_reproduction.reproduce.results import AuditSummary, Measured, Row, Spread, Trained, made_now
 from resperturb_reproduction.reproduce.verdicts import accuracy_error, spread
 
 OnResult = Callable[[Measured], None]
@@ -106,9 +91,8 @@ def _run_round(units: Sequence[Unit], preset: Preset, library: Library, on_resul
 
 def _configs(unit: Unit, preset: Preset) -> list[TrainConfig]:
     """List what is trained before a unit is measured; an audit trains its shadow models itself."""
-    return [
-        config for need in needs_of(unit, preset) for config in (need.target, *(() if unit.audit else need.shadows))
-    ]
+    needed = needs_of(unit, preset)
+    return [c for need in needed for c in (need.target, *(() if unit.audit else need.shadows.values()))]
 
 
 @dataclass(frozen=True)
@@ -142,8 +126,9 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, m
     audit: AuditSummary | None = None
     models: list[Run] = []
     if "audit" in experiment.attacks and found and found[0].number == 0 and cell.networks == 1:
-        audit, why, models = _audit(found[0].run, preset, library, make_audit)
+        audit, why = _audit(found[0].run, preset, library, make_audit)
         whys |= {why} - {None}
+        models = [] if why else audited_models(found[0].run.path)
     attack = found[0].attacks.get("paper") if found else None
     return Row(
         key=cell.key,
@@ -169,19 +154,13 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, m
 
 
 def _one_seed(experiment: Experiment, cell: Cell, preset: Preset, library: Library, seed: int) -> _Seed | None:
-    scale = preset.scale(cell.data, experiment.size)
-    config = target_config(cell, scale, seed)
-    target = library.get(config)
+    need = needs(experiment, cell, preset, seed)
+    target = library.get(need.target)
     if target is None:
         return None
-    shadows = {}
-    if "paper" in experiment.attacks:
-        shadows["paper"] = paper_shadow(experiment, cell, scale, seed)
-    if "adaptive" in experiment.attacks:
-        shadows["adaptive"] = shadow_config(config)
     attacks: dict[str, AttackFound] = {}
     used, whys = [target], []
-    for name, shadow_of in shadows.items():
+    for name, shadow_of in need.shadows.items():
         shadow = library.get(shadow_of)
         if shadow is None:
             whys.append(library.failure(shadow_of) or f"the shadow of the {name} attack is not trained yet")
@@ -202,36 +181,36 @@ def _numbers(found: Sequence[_Seed]) -> dict[str, Spread | None]:
     first = found[0].run.result
     train_error = accuracy_error(first.train_accuracy, first.records)
     test_error = accuracy_error(first.test_accuracy, first.test_records)
-    numbers: dict[str, Spread | None] = {}
+    attacked = [one.attacks for one in found]
+    auc_errors = {name: each[name].auc_error for each in reversed(attacked) for name in each}
+    measured: dict[str, dict[int, float]] = {}
+    for one in found:
+        result = one.run.result
+        aucs = {"auc": one.attacks.get("paper"), "adaptive_auc": one.attacks.get("adaptive")}
+        values = {metric: attack.auc for metric, attack in aucs.items() if attack is not None}
+        values |= {"train_accuracy": result.train_accuracy, "test_accuracy": result.test_accuracy, "gap": result.gap}
+        values |= {} if one.answers is None else vars(one.answers)
+        for metric, value in values.items():
+            measured.setdefault(metric, {})[one.number] = value
+    measured.pop("draws", None)
 
-    def add(metric: str, error: float, values: Mapping[int, float]) -> None:
-        if values:
-            numbers[metric] = spread(list(values.values()), error, list(values))
+    def error(metric: str) -> float:
+        if metric == "gap":
+            return math.hypot(train_error, test_error)
+        if metric.endswith("auc"):
+            return auc_errors["paper" if metric == "auc" else "adaptive"]
+        return train_error if "train" in metric else test_error
 
-    for metric, name in (("auc", "paper"), ("adaptive_auc", "adaptive")):
-        made = {one.number: one.attacks[name] for one in found if name in one.attacks}
-        error = next(iter(made.values())).auc_error if made else 0.0
-        add(metric, error, {number: attack.auc for number, attack in made.items()})
-    results = {one.number: one.run.result for one in found}
-    add("train_accuracy", train_error, {number: result.train_accuracy for number, result in results.items()})
-    add("test_accuracy", test_error, {number: result.test_accuracy for number, result in results.items()})
-    add("gap", math.hypot(train_error, test_error), {number: result.gap for number, result in results.items()})
-    answers = {one.number: vars(one.answers) for one in found if one.answers is not None}
-    for metric in next(iter(answers.values()), {}).keys() - {"draws"}:
-        error = train_error if "train" in metric else test_error
-        add(metric, error, {number: measured[metric] for number, measured in answers.items()})
-    return numbers
+    return {metric: spread(list(of.values()), error(metric), list(of)) for metric, of in measured.items()}
 
 
-def _audit(
-    target: Run, preset: Preset, library: Library, make: bool
-) -> tuple[AuditSummary | None, str | None, list[Run]]:
-    """Return the audit of a row, or else why there is none, and its shadow models; ``make`` it if it is missing."""
+def _audit(target: Run, preset: Preset, library: Library, make: bool) -> tuple[AuditSummary | None, str | None]:
+    """Return the audit of a row, or else why there is none; ``make`` it if it is missing."""
     if not (make and library.may_train):
-        return kept_audit_of(target, preset), None, audited_models(target.path)
+        return kept_audit_of(target, preset), None
     try:
-        return measure_audit(target, preset, library.jobs, library.engine), None, audited_models(target.path)
+        return measure_audit(target, preset, library.jobs, library.engine), None
     except (InterruptedTrainingError, UsageError):
         raise
     except ResperturbError as error:
-        return None, str(error), []
+        return None, str(error)

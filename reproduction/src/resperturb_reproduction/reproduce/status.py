@@ -1,15 +1,33 @@
-"""How far the reproduction is: what is trained, what is left, and how long that will take."""
+"""What is trained, what is left, and how long that will take."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from resperturb.training import Run, TrainConfig
-from resperturb_reproduction.reproduce.declarations import Experiment
+from resperturb_reproduction.reproduce.declarations import (
+    BY_ID,
+    EXPERIMENTS,
+    READINGS,
+    WEIGHT_DECAY,
+    Cell,
+    Experiment,
+)
 from resperturb_reproduction.reproduce.library import audited_models, runs_in, state_of
-from resperturb_reproduction.reproduce.plan import audit_trainings, described, estimate, trainings
-from resperturb_reproduction.reproduce.presets import Preset, reduction
-from resperturb_reproduction.reproduce.results import AnyResult, Trained, load
+from resperturb_reproduction.reproduce.plan import (
+    audit_trainings,
+    described,
+    estimate,
+    needs,
+    target_config,
+    trainings,
+)
+from resperturb_reproduction.reproduce.presets import PRESETS, Preset
+from resperturb_reproduction.reproduce.readings import watched
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, Row, Trained, load
+
+FULL = PRESETS["paper"]
+Cells = Iterable[tuple[Experiment, Cell]]
 
 
 @dataclass(frozen=True)
@@ -56,16 +74,15 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
     lines = []
     for experiment in experiments:
         wanted, result = trainings([experiment], preset), load(results, experiment.id)
+        presets = () if result is None else tuple(made.preset for made in result.made)
         lines.append(
             Line(
                 id=experiment.id,
                 trainings=len(wanted),
                 missing=tuple(map(described, left(wanted))),
                 core_seconds_left=seconds(wanted),
-                presets=() if result is None else tuple(made.preset for made in result.made),
-                complete=result is not None
-                and (isinstance(result, Trained) or not left(wanted))
-                and is_complete(experiment, result, preset),
+                presets=presets,
+                complete=preset.name in presets and not left(wanted),
             )
         )
     return Status(
@@ -78,21 +95,6 @@ def status(experiments: Sequence[Experiment], preset: Preset, runs: Path, result
         core_seconds_left=seconds(everything),
         jobs=jobs,
         measured_over_planned=ratio,
-    )
-
-
-def is_complete(experiment: Experiment, result: AnyResult, preset: Preset) -> bool:
-    """Say whether a result has rows of this preset as it is today, with every seed and audit it asks for."""
-    made = next((made for made in result.made if made.preset == preset.name), None)
-    if made is None or not isinstance(result, Trained):
-        return made is not None
-    planned = all(data.reduced.startswith(reduction(data.name, experiment.size, preset)) for data in made.data)
-    rows = {(row.data, row.key): row for row in result.rows if row.preset == preset.name}
-    return planned and all(
-        (row := rows.get((cell.data, cell.key))) is not None
-        and len(row.seeds) >= preset.seeds_of(experiment)
-        and ("audit" not in experiment.attacks or cell.networks > 1 or row.audit is not None or bool(row.why))
-        for cell in experiment.cells
     )
 
 
@@ -109,3 +111,71 @@ def _finished(runs: Path) -> dict[str, float]:
             for model, stand_in in zip(models, audit_trainings(planned, len(models)), strict=True):
                 found[stand_in.digest] = model.result.seconds
     return found
+
+
+def missing(found: Mapping[str, AnyResult], tables: Iterable[str]) -> Iterator[tuple[str, int, float]]:
+    """List what is not measured at full length, in the order of priority.
+
+    Yields:
+        What it would show, the number of trainings with their shadow models, and the seconds on one core.
+    """
+    of_tables = [(BY_ID[name], cell) for name in tables for cell in BY_ID[name].cells]
+    decayed = [(WEIGHT_DECAY, cell) for cell in WEIGHT_DECAY.cells]
+    ensembles = [
+        (experiment, cell)
+        for experiment in EXPERIMENTS
+        if experiment.kind == "sweep" or experiment.id == "cifar10-no-skip"
+        for cell in experiment.cells
+        if cell.paper is not None and cell.networks > 1
+    ]
+    idc = [(BY_ID["idc-table"], cell) for cell in BY_ID["idc-table"].cells]
+    groups = {
+        "Decay 5e-4, without input noise: three seeds": _seeds(found, decayed),
+        "The same rows: the audit with 16 shadow models": _audits(found, decayed),
+        "Further readings of the published row, as trajectories": _readings(found),
+        "Tables I to V: three seeds": _seeds(found, of_tables),
+        "Published points of ensembles, one seed": _seeds(found, ensembles),
+        "DP-SGD with batches of 512, a reading of the published budgets, one seed": _large_batches(),
+        "IDC cut at random, ignoring patients, one seed": _seeds({}, idc, seeds=1),
+    }
+    for what, configs in groups.items():
+        distinct = {config.digest: config for config in configs}
+        if distinct:
+            yield what, len(distinct), sum(map(estimate, distinct.values()))
+
+
+def _row(found: Mapping[str, AnyResult], experiment: Experiment, cell: Cell) -> Row | None:
+    result = found.get(experiment.id)
+    rows = result.rows if isinstance(result, Trained) else ()
+    return next((r for r in rows if (r.data, r.key, r.preset) == (cell.data, cell.key, FULL.name)), None)
+
+
+def _seeds(found: Mapping[str, AnyResult], cells: Cells, seeds: int | None = None) -> Iterator[TrainConfig]:
+    for experiment, cell in cells:
+        row = _row(found, experiment, cell)
+        for seed in range(seeds or FULL.seeds_of(experiment)):
+            if row is None or seed not in row.seeds:
+                need = needs(experiment, cell, FULL, seed)
+                yield from (need.target, *need.shadows.values())
+
+
+def _audits(found: Mapping[str, AnyResult], cells: Cells) -> Iterator[TrainConfig]:
+    for experiment, cell in cells:
+        row = _row(found, experiment, cell)
+        if row is None or row.audit is None:
+            yield from needs(experiment, cell, FULL, 0, audit=True).shadows.values()
+
+
+def _readings(found: Mapping[str, AnyResult]) -> Iterator[TrainConfig]:
+    result = found.get("readings")
+    seen = watched(result) if isinstance(result, Computed) else ()
+    done = {(one.data, one.name) for one in seen if one.finished}
+    for cell in READINGS:
+        if cell not in WEIGHT_DECAY.cells and (cell.data, cell.name) not in done:
+            yield target_config(cell, FULL.scale(cell.data, "choice"), 0)
+
+
+def _large_batches() -> Iterator[TrainConfig]:
+    for data, epochs in (("cifar10", 200), ("idc", 100)):
+        scale = replace(FULL.scale(data, "table"), dpsgd_epochs=epochs, dpsgd_batch_size=512)
+        yield target_config(Cell(data, dpsgd=True), scale, 0)

@@ -1,19 +1,4 @@
-"""How measured numbers compare with the published ones, and what becomes of the paper's claims.
-
-**Spread between seeds.** Most rows have one seed at full length. Their spread between seeds is therefore taken from
-the rows that have several, at any preset: as a multiple of the sampling error, pooled over the rows of a data set for
-the AUC, and over the rows with noise, without noise or by DP-SGD for an accuracy. It is at least the sampling error.
-
-**Rows.** A published number is met if it differs from the measured mean by at most ``TOLERANCE`` + t e sqrt(1 + 1/n),
-with n seeds, e the spread and t Student's 97.5% quantile for the freedom of the pooled spread. So agreement gets
-harder with more seeds. A row is *supported* if all its published numbers are met, *contradicted* if one is not, and
-*inconclusive* where a tolerance is above ``WIDEST``.
-
-**Claims.** A claim compares two rows of one preset over the seeds that both have. It is *supported* or *contradicted*
-if the difference is more than t e sqrt(2/n), and *inconclusive* otherwise.
-
-An attack's AUC counts by its deviation from 0.5, as in the paper.
-"""
+"""Compare measured numbers with the published ones, and judge the paper's claims, by the rules on the page."""
 
 import math
 import statistics
@@ -39,8 +24,6 @@ class Verdict:
     """How a row or a claim compares with the paper.
 
     Attributes:
-        word: The verdict.
-        seeds: The number of seeds.
         reduced: Whether settings or data are less than the paper's.
         detail: What decided, or what could have been seen.
     """
@@ -133,11 +116,7 @@ class Spreads:
     def of(self, metric: str, mean: float, data: DataUsed, strategy: str) -> tuple[float, int] | None:
         """Give the spread between seeds of one training, and its degrees of freedom; None if no row has several.
 
-        Args:
-            metric: An AUC, an accuracy, or the gap of two accuracies.
-            mean: The value.
-            data: The images.
-            strategy: The row's strategy.
+        It is a multiple of the sampling error, and at least that.
         """
         if metric == "gap":
             parts = [self.of(name, mean, data, strategy) for name in ("train_accuracy", "test_accuracy")]
@@ -185,15 +164,12 @@ def leak(metric: str, value: float) -> float:
 def compare(
     paper: Printed, found: dict[str, tuple[float, int]], tolerance: Callable[[str, float, int], float | None]
 ) -> tuple[Word, str]:
-    """Compare the published numbers of a row with measured ones.
+    """Compare the published numbers of a row with measured ones: give the verdict, and what decided.
 
     Args:
         paper: The published numbers.
         found: The measured mean and the number of seeds by metric.
         tolerance: The largest difference at which a number is met, for a metric, a mean and a number of seeds.
-
-    Returns:
-        The verdict, and what decided.
 
     >>> compare(Printed(auc=0.51), {"auc": (0.485, 1)}, lambda metric, mean, seeds: 0.02)
     ('supported', '')

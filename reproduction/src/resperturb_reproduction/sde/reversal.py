@@ -7,7 +7,6 @@ features therefore also go to attackers who leave the noise out, average several
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -29,15 +28,13 @@ from resperturb_reproduction.sde.images import check_image
 
 Attacker = Literal["ode", "paper", "noise_free", "averaged", "known_noise"]
 
-ATTACKERS: Mapping[Attacker, str] = MappingProxyType(
-    {
-        "ode": "ODE features, the paper's reversal",
-        "paper": "SDE features, the paper's reversal (adds fresh noise)",
-        "noise_free": "SDE features, reversed without adding noise",
-        "averaged": "SDE features averaged over queries, reversed without adding noise",
-        "known_noise": "SDE features, the noise path is known",
-    }
-)
+ATTACKERS: Mapping[Attacker, str] = {
+    "ode": "ODE features, the paper's reversal",
+    "paper": "SDE features, the paper's reversal (adds fresh noise)",
+    "noise_free": "SDE features, reversed without adding noise",
+    "averaged": "SDE features averaged over queries, reversed without adding noise",
+    "known_noise": "SDE features, the noise path is known",
+}
 
 # Gamma = 1 on an image with values 0..255 is gamma = 1/255 on [0, 1]; the sweep starts there.
 SWEEP_GAMMAS = (1 / 255, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0)
@@ -163,7 +160,7 @@ def run_reversal(
         original=image,
         ode_features=ode_features,
         sde_features=features,
-        recoveries=MappingProxyType({name: _recovery(found, image, gamma, dt) for name, found in recovered.items()}),
+        recoveries={name: _recovery(found, image, gamma, dt) for name, found in recovered.items()},
         blind=_recovery(blind_guess(image), image, gamma, dt),
     )
 
@@ -208,8 +205,7 @@ def sweep_gamma(
     measure("ode", np.broadcast_to(reverse_ode(forward_ode(image, dt), dt), images.shape))
 
     def table(measured: str) -> Mapping[Attacker, Array]:
-        tables = {name: np.array([[getattr(r, measured) for r in c] for c in rows]).T for name, rows in found.items()}
-        return MappingProxyType(tables)
+        return {name: np.array([[getattr(r, measured) for r in c] for c in rows]).T for name, rows in found.items()}
 
     return GammaSweep(
         strategy=chosen,
