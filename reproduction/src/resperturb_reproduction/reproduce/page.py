@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from resperturb.files import write_bytes
 from resperturb_reproduction.reproduce.declarations import BFLOAT16, BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
-from resperturb_reproduction.reproduce.readings import Look, judge, watched
+from resperturb_reproduction.reproduce.readings import Look, Watched, judge, watched
 from resperturb_reproduction.reproduce.results import AnyResult, Computed, Made, Row, Spread, Trained, trained
 from resperturb_reproduction.reproduce.status import missing
 from resperturb_reproduction.reproduce.verdicts import (
@@ -144,13 +144,11 @@ def _summary(page: Page) -> list[str]:
         _TOP,
         _headline(page),
         differences,
-        "Measured minus published values. Grey bars: the range in which a published value counts as met."
-        if differences
-        else "",
+        _differences_caption(page) if differences else "",
         page.note("conclusion"),
         "## The open row" if page.note("open-row") else "",
         page.note("open-row"),
-        page.figure("readings", "Every reading of the published row as a path through training and test accuracy"),
+        page.figure("readings", _readings_alt(page)),
         f"[All readings and settings that were tried]({page.path.stem}/open-row.md)."
         if page.found.keys() & set(OPEN_IDS)
         else "",
@@ -221,10 +219,15 @@ def _holds(verdicts: Sequence[Verdict]) -> str:
 def _decayed(page: Page, data: str) -> str:
     result = page.trained("weight-decay")
     rows = [row for row in result.shown if row.data == data and row.gamma and row.seeds] if result else []
-    if result is None or not rows:
-        return "not trained yet"
-    verdict = judge_row(rows[0], result, page.spreads)
-    return f"{_value(rows[0], 'test_accuracy')}, AUC {_value(rows[0], 'auc')}: published row {verdict}"
+    if result is not None and rows:
+        verdict = judge_row(rows[0], result, page.spreads)
+        return f"{_value(rows[0], 'test_accuracy')}, AUC {_value(rows[0], 'auc')}: published row {verdict}"
+    names = {cell.name for cell in BY_ID["weight-decay"].cells if cell.data == data and cell.gamma}
+    for one, verdict in _readings(page):
+        if one.finished and one.data == data and one.name in names:
+            look = one.looks[-1]
+            return f"{look.test_accuracy:.3f}, AUC of a threshold {look.auc:.3f}: published row {verdict}"
+    return "not trained yet"
 
 
 def _differences_alt(page: Page) -> str:
@@ -236,6 +239,42 @@ def _differences_alt(page: Page) -> str:
         if row.paper is not None
     ]
     return f"Measured minus published AUC and test accuracy. Of {len(rows)} table rows: {_counts(rows)}."
+
+
+def _differences_caption(page: Page) -> str:
+    shown = [
+        row
+        for name in (*TABLES, "weight-decay")
+        if (result := page.trained(name)) is not None
+        for row in result.shown
+    ]
+    diamonds = (
+        " Diamonds: the strongest attack of the audit on the same training." if any(r.audit for r in shown) else ""
+    )
+    return (
+        f"Measured minus published values. Grey bars: the range in which a published value counts as met.{diamonds}"
+    )
+
+
+def _readings(page: Page) -> list[tuple[Watched, Verdict]]:
+    """Judge each reading by its last look."""
+    result = page.found.get("readings")
+    if not isinstance(result, Computed):
+        return []
+    used = {data.name: data for data in result.made[-1].data}
+    return [(one, judge(one, page.spreads, used[one.data])) for one in watched(result)]
+
+
+def _readings_alt(page: Page) -> str:
+    ended = [(one, verdict.word) for one, verdict in _readings(page) if one.finished]
+    ends = [
+        f"{one.name.split('ResNet8, ', 1)[-1]} on {DATA_TITLES[one.data]} ends at training accuracy "
+        f"{one.looks[-1].train_accuracy:.3f} and test accuracy {one.looks[-1].test_accuracy:.3f}"
+        for one, _ in ended
+    ]
+    if len(ends) > 2:
+        ends = [f"{len(ended)} finished readings of published rows: {_counts([word for _, word in ended])}"]
+    return f"Paths of training and test accuracy. {'; '.join(ends) or 'No reading is finished'}."
 
 
 def _counts(words: Sequence[str]) -> str:
@@ -401,11 +440,12 @@ def _harder_attacks(result: Trained) -> list[str]:
 def _sweeps_page(page: Page) -> list[str]:
     sweeps = [result for name in SWEEP_IDS if (result := page.trained(name)) is not None]
     claims = _claims(sweeps, page.spreads)
+    words = [found.verdict.word for result in sweeps for found in judge_claims(result, page.spreads)]
     theorem = page.trained("generalisation")
     return [
         "# Sweeps over gamma",
         page.note("sweeps"),
-        page.figure("sweeps", "AUC and test accuracy over gamma for three data sets and two strategies"),
+        page.figure("sweeps", f"AUC and test accuracy over gamma. Claims about them: {_counts(words)}."),
         "## Claims" if claims else "",
         claims,
         *([] if theorem is None else ["## Theorem 3", page.note("generalisation"), _theorem(theorem)]),
@@ -449,30 +489,25 @@ def _open_page(page: Page) -> list[str]:
 
 def _trajectories(page: Page) -> list[str]:
     """Say where each reading ends, and where it comes nearest to its published row."""
-    result = page.found.get("readings")
-    found = watched(result) if isinstance(result, Computed) else ()
-    if result is None or not found:
+    found = _readings(page)
+    if not found:
         return []
-    used = {data.name: data for data in result.made[-1].data}
 
     def numbers(look: Look) -> str:
         return f"{look.train_accuracy:.3f} / {look.test_accuracy:.3f} / {look.auc:.3f}"
 
     lines = [
         (
-            DATA_TITLES[one.data],
-            one.name.split("ResNet8, ", 1)[-1],
-            judge(one, page.spreads, used[one.data]).word
-            if one.finished
-            else f"at epoch {one.looks[-1].epoch} of {one.epochs}",
+            f"{DATA_TITLES[one.data]}, {one.name.split('ResNet8, ', 1)[-1]}",
+            verdict.word if one.finished else f"at epoch {one.looks[-1].epoch} of {one.epochs}",
             numbers(one.looks[-1]),
             "–" if one.end is None else f"{one.end.answers.averaged_test_accuracy:.3f}",
             f"{numbers(one.nearest)}, {one.nearest.epoch}",
         )
-        for one in found
+        for one, verdict in found
     ]
-    heads = ("data", "reading", "published row", "train / test / AUC", "16 draws", "nearest, epoch")
-    figure = page.figure("readings", "Every reading as a path through training and test accuracy")
+    heads = ("reading", "published row", "train / test / AUC", "16 draws", "nearest, epoch")
+    figure = page.figure("readings", _readings_alt(page))
     return ["## Trajectories", page.note("readings"), figure, _table(heads, lines)]
 
 
