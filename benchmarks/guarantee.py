@@ -128,12 +128,12 @@ def measure(study: Study, save: Path, seeds: int = 5) -> None:
     x = extractor.compute(train, "train", fresh)
     x_test = extractor.compute(test, "test", fresh)
     seconds = time.process_time() - start
-    if kept.get("digest") not in (None, extractor.digest()):
+    if kept.get("digest") not in (None, extractor.describe().digest):
         kept = {}
     row = {
         **asdict(study),
         "source": asdict(extractor.describe()),
-        "digest": extractor.digest(),
+        "digest": extractor.describe().digest,
         "fingerprint": train.fingerprint,
         "dimensions": x.shape[1],
         "training_images": len(train),

@@ -72,9 +72,9 @@ def test_the_network_takes_bytes_or_floats() -> None:
 
 def test_the_digest_tells_settings_apart() -> None:
     settings: list[dict[str, int]] = [{}, {"directions": 500}, {"seed": 1}]
-    digests = {features.build("scattering", args=one).digest() for one in settings}
-    assert len(digests | {features.build("scattering", reduction="none").digest()}) == 4
-    assert features.build("scattering").digest() == features.build("scattering").digest()
+    digests = {features.build("scattering", args=one).describe().digest for one in settings}
+    assert len(digests | {features.build("scattering", reduction="none").describe().digest}) == 4
+    assert features.build("scattering").describe().digest == features.build("scattering").describe().digest
 
 
 def test_lite0_computes_features_of_its_published_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_timm_takes_the_weights_of_a_file(tmp_path: Path) -> None:
         extractor = features.build("timm:test_resnet", weights=str(file), args={"resolution": 32})
         rows = extractor.compute(images(2, channels=3))
         assert rows.shape == (2, extractor.dimensions(3, (12, 12)))
-        digests.append(extractor.digest())
+        digests.append(extractor.describe().digest)
     assert digests[0] != digests[1]
     assert str(tmp_path) not in str(extractor.describe())
 
@@ -129,7 +129,7 @@ def test_features_of_a_file_are_its_rows(tmp_path: Path) -> None:
     for part in ("train", "test"):
         np.save(tmp_path / f"{part}.npy", rows)
     assert features.build(f"file:{tmp_path}").compute(images(4)).shape == (4, 3)
-    assert extractor.digest() != features.build(f"file:{tmp_path}").digest()
+    assert extractor.describe().digest != features.build(f"file:{tmp_path}").describe().digest
     assert str(tmp_path) not in str(extractor.describe())
 
 

@@ -106,10 +106,6 @@ app.add_typer(
 )
 
 
-# The exit code of Ctrl-C.
-INTERRUPTED = 130
-
-
 @contextmanager
 def _shown_log() -> Iterator[None]:
     """Print progress and warnings of the library on stderr, from one process only."""
@@ -133,7 +129,7 @@ def main() -> None:
         with _shown_log():
             app()
     except SystemExit as ended:
-        if ended.code == INTERRUPTED:
+        if ended.code == 130:  # Ctrl-C
             print("Stopped. What was trained is kept: rerun the same command to resume.", file=sys.stderr)
         raise
     except BrokenPipeError:

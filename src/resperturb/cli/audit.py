@@ -85,9 +85,16 @@ def audit(
 
     if (run is not None) + (training is not None) + (model is not None) != 1:
         raise UsageError("give the folder of a run, or --training MODULE:FUNCTION, or --model MODULE:FUNCTION.")
+    if design == "leave-one-out" and models is None:
+        models = 16
+    wanted = {"shadows": 0 if one_run else shadows, "models": models}
+    try:
+        averages = tuple(int(part) for part in draws.split(","))
+    except ValueError:
+        raise UsageError(f"--draws takes whole numbers separated by commas, such as 1,16; not {draws!r}.") from None
     settings: Any = {
-        **_trainings(shadows, design, models, one_run),
-        "draws": _numbers(draws),
+        **{name: count for name, count in wanted.items() if count is not None},
+        "draws": averages,
         "jobs": jobs,
         "engine": engine_of(engine, ray_cpus, ray_gpus),
         "delta": delta,
@@ -105,25 +112,12 @@ def audit(
 
         if out is None:
             raise UsageError("--training and --model need --out, a folder that keeps the audit.")
-        if model is not None and settings.pop("models", None) is not None:
+        if model is not None and models is not None:
             raise UsageError("leave-one-out audits a recipe; an existing model is one target.")
         what = "audit" if model is None else "audit_model"
         given = _setup("--training" if model is None else "--model", training or model or "", what)
         found = getattr(resperturb, what)(**{**settings, "seed": seed, **given}, out=out)
     emit(found.to_dict(), as_json, lambda console: show(console, found, verbose))
-
-
-def _trainings(shadows: int | None, design: str, models: int | None, one_run: bool) -> dict[str, int]:
-    """Say how many models are trained, or which options do not go together."""
-    from resperturb.errors import UsageError
-
-    if design == "leave-one-out":
-        if shadows is not None or one_run:
-            raise UsageError("--shadows and --one-run belong to one target; leave-one-out takes --models.")
-        return {"models": 16 if models is None else models}
-    if models is not None:
-        raise UsageError("--models belongs to --design leave-one-out; one target takes --shadows.")
-    return {"shadows": 0 if one_run else 16 if shadows is None else shadows}
 
 
 def _setup(option: str, name: str, what: str) -> dict[str, Any]:
@@ -301,12 +295,3 @@ def _show_bounds(console: Any, found: "AuditResult") -> None:
     console.print(Text(f"Shown: {found.epsilon_lower.words}{unit}{how}."))
     if found.verdict != "nothing proven":
         console.print(Text(found.verdict_sentence, style=colours.get(found.verdict, "bold yellow")))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    from resperturb.errors import UsageError
-
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"--draws takes whole numbers separated by commas, such as 1,16; not {text!r}.") from None

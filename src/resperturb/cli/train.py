@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     from resperturb.training.loop import Update
 
 
-DATA, NETWORK, NOISE, METHOD, TRAINING, RUN = (
-    "Data",
-    "Network",
-    "Residual perturbation",
-    "Method: DP head, DP-SGD",
-    "Training",
-    "Run",
-)
+DATA, NETWORK, TRAINING, RUN = "Data", "Network", "Training", "Run"
+NOISE, METHOD = "Residual perturbation", "Method: DP head, DP-SGD"
 # Fields whose option has another name.
 FLAGS = {
     "data.spec": "--data",
@@ -275,11 +269,10 @@ def _advised(config: "TrainConfig", on_update: "Callable[[Update], None]") -> "C
         on_update(update)
         began = began or (time.monotonic(), update.step)
         passed, steps = time.monotonic() - began[0], update.step - began[1]
-        if done or not steps or passed < SECONDS_WATCHED:
+        # The precision of a training that was resumed is settled.
+        if done or not steps or passed < SECONDS_WATCHED or began[1] > 1:
             return
         done = True
-        if began[1] > 1:  # it was resumed, so its precision is settled
-            return
         inputs, left = load_inputs(config.data), passed / steps * (update.steps - update.step)
         if said := advice(resolve_config(config, inputs), inputs.members(), left):
             typer.echo(said, err=True)

@@ -197,7 +197,21 @@ def _advice(tally: Tally) -> tuple[str, ...]:
 
 def _classes(train: Records, positive: str | None) -> tuple[dict[Label, int], tuple[str, ...]]:
     """Number the classes, of which the positive one of two is last."""
-    numbers, names = _numbered(train)
+    distinct = set(train.labels)
+    if train.names is not None and all(isinstance(label, int) for label in distinct):
+        names = train.names
+        numbers: dict[Label, int] = {number: number for number in range(len(names))}
+        for label, where in zip(train.labels, train.where, strict=True):
+            if label not in numbers:
+                raise UsageError(
+                    f"The label of {where} is {label}, outside 0..{len(names) - 1}, the classes it declares: correct "
+                    "it or remove the image."
+                )
+    elif len({type(label) for label in distinct}) > 1:
+        raise UsageError(f"The labels of {train.origin} mix numbers and text: use one or the other.")
+    else:
+        numbers = {label: number for number, label in enumerate(sorted(distinct))}
+        names = tuple(map(str, numbers))
     if positive is None or (len(names) == 2 and names[1] == positive):
         return numbers, names
     if len(names) != 2 or names[0] != positive:
@@ -206,23 +220,6 @@ def _classes(train: Records, positive: str | None) -> tuple[dict[Label, int], tu
             f"{positive!r}."
         )
     return {label: 1 - number for label, number in numbers.items()}, names[::-1]
-
-
-def _numbered(train: Records) -> tuple[dict[Label, int], tuple[str, ...]]:
-    distinct = set(train.labels)
-    if train.names is not None and all(isinstance(label, int) for label in distinct):
-        numbers: dict[Label, int] = {number: number for number in range(len(train.names))}
-        for label, where in zip(train.labels, train.where, strict=True):
-            if label not in numbers:
-                raise UsageError(
-                    f"The label of {where} is {label}, outside 0..{len(train.names) - 1}, the classes it declares: "
-                    "correct it or remove the image."
-                )
-        return numbers, train.names
-    if len({type(label) for label in distinct}) > 1:
-        raise UsageError(f"The labels of {train.origin} mix numbers and text: use one or the other.")
-    ordered = sorted(distinct)
-    return {label: number for number, label in enumerate(ordered)}, tuple(str(label) for label in ordered)
 
 
 def _limited(records: Records, limit: int | None) -> Records:

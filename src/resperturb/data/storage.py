@@ -20,8 +20,8 @@ import re
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -190,7 +190,12 @@ def _alone(file: Path) -> Iterator[None]:
     """Let one process at a time decode the same images; the lock is the kernel's, so a killed one leaves none."""
     handle = os.open(file.with_name(f".{file.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        if _locked(handle, file):
+        with suppress(OSError):  # not every network drive has locks; two processes then do the same work, each whole
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _logger.info("Waiting for another process that decodes the same images into %s.", file)
+                fcntl.flock(handle, fcntl.LOCK_EX)
             for left in file.parent.glob(f".{file.name}.*.part"):  # by a process that was killed
                 left.unlink(missing_ok=True)
         yield
@@ -198,21 +203,9 @@ def _alone(file: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _locked(handle: int, file: Path) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _logger.info("Waiting for another process that decodes the same images into %s.", file)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:  # not every network drive has locks; two processes then do the same work, each whole
-        return False
-    return True
-
-
 def _reported(records: Records) -> Iterator[Any]:
     """Yield the images of records, and say from time to time how many have been taken."""
     lines = Lines("decoding", _logger.info, unit="images")
-    images: Iterable[Any] = records.images
-    for number, image in enumerate(images):
+    for number, image in enumerate(records.images):
         lines.step(number, len(records))
         yield image

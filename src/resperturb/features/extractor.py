@@ -64,10 +64,8 @@ class FeatureSource:
 class Extractor:
     """Computes features of images, each row from one image alone.
 
-    ``channels`` and ``size`` (height, width) are those of the images.
-
-    Attributes:
-        default_reduction: The name of the reduction that applies unless another is asked for; empty for none.
+    ``channels`` and ``size`` (height, width) are those of the images. ``default_reduction`` names the reduction that
+    applies unless another is asked for; it is empty for none.
     """
 
     default_reduction: ClassVar[str] = ""
@@ -93,10 +91,6 @@ class Extractor:
         parts = *self.public(), reduction
         return FeatureSource(*parts, digest=_digest(*parts))
 
-    def digest(self) -> str:
-        """Return what changes when the features of an image change."""
-        return self.describe().digest
-
     def dimensions(self, channels: int, size: tuple[int, int]) -> int:
         """Return the number of features of an image."""
         raw = self.raw_dimensions(channels, size)
@@ -121,7 +115,7 @@ class Extractor:
         """
         device = "cuda" if torch.cuda.is_available() else "cpu"
         network: nn.Module | None = None
-        folder = cache_folder("features") / _digest(self.digest(), images.fingerprint)[:32]
+        folder = cache_folder("features") / _digest(self.describe().digest, images.fingerprint)[:32]
         found = np.empty((len(images), self.dimensions(images.channels, images.size)), dtype=np.float32)
         for start in range(0, len(images), ROWS_PER_BLOCK):
             block = found[start : start + ROWS_PER_BLOCK]

@@ -208,7 +208,7 @@ class FeatureNetworks(NetworkSource):
 
     def fingerprint(self, name: NetworkName, args: Mapping[str, Argument]) -> str:
         """Change with the features of any image."""
-        return extractor_of(name, args).digest()
+        return extractor_of(name, args).describe().digest
 
 
 def extractor_of(name: NetworkName, args: Mapping[str, Argument]) -> Extractor:

@@ -184,15 +184,12 @@ class DataConfig(_Frozen):
 
     - ``all``: all training images;
     - ``target_train``, ``shadow_train``: one of the paper's quarters, drawn from ``split_seed``;
-    - ``audit``: each image of the target half by its own fair coin, drawn from ``subset_seed``;
-    - ``half``: the same for nearly all training images;
-    - ``rows``: given row numbers of the training images followed by the canaries, which are those of a model of
-      ``canaries_for``; see :meth:`TrainConfig.on_rows`.
+    - ``audit``, ``half``: images of the target half, or nearly all, each by its own fair coin from ``subset_seed``;
+    - ``rows``: given row numbers of the training images followed by the canaries; see :meth:`TrainConfig.on_rows`.
 
     ``validation`` is the share of the training images that early stopping looks at: of a model of all images they are
     neither members nor non-members.
-    ``canaries`` are records made for an audit. Each is added in memory by its own coin, drawn from ``subset_seed``,
-    so that a model of all images can be attacked too.
+    ``canaries`` are records made for an audit, each added in memory by its own coin from ``subset_seed``.
     """
 
     spec: str = Field(description="Folder, file or name of the images.")
@@ -413,10 +410,8 @@ class TrainConfig(_Frozen):
     def on_rows(self, rows: Any, seed: int) -> "TrainConfig":
         """Give the same recipe for other records.
 
-        Args:
-            rows: Row numbers of the table: the training images, then the canaries of this configuration. So a row
-                number means the same for every model of an audit.
-            seed: The seed of the training.
+        Row numbers are those of the table, the training images and then the canaries of this configuration, so that
+        they mean the same for every model of an audit.
 
         >>> config = TrainConfig(data=DataConfig(spec="fashion-sample")).on_rows([5, 2], seed=1)
         >>> config.data.part, config.data.rows.numbers.tolist(), config.seed

@@ -92,7 +92,9 @@ class World:
             return work()
         answer: list[Any] = [_attempt(work) if self.leads else None]
         dist.broadcast_object_list(answer, src=0, group=self.group)
-        return _answered(answer[0])  # type: ignore[no-any-return]
+        if isinstance(answer[0], Exception):
+            raise answer[0]
+        return answer[0]  # type: ignore[no-any-return]
 
     def together(self, work: Callable[[], T]) -> T:
         """Do ``work`` in every process; an error in one of them is an error in all."""
@@ -106,7 +108,9 @@ class World:
         if failed and len(failed) < self.size:
             host, found = failed[0]
             raise type(found)(f"{found} (This is so on {host}, not everywhere.)") from None
-        return _answered(mine)  # type: ignore[no-any-return]
+        if isinstance(mine, Exception):
+            raise mine
+        return mine
 
     def same(self, what: str, value: str) -> None:
         """Refuse to go on where processes differ in what they must have in common."""
@@ -154,12 +158,6 @@ def _attempt(work: Callable[[], T]) -> T | Exception:
     except Exception as error:
         logging.getLogger(__name__).exception("unexpected")
         return ResperturbError(f"a process of the training failed ({type(error).__name__}: {error}).")
-
-
-def _answered(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 def launched() -> bool:

@@ -124,7 +124,7 @@ def _facts(run: Run) -> list[Fact]:
     height, width = result.image_size
     classes = result.classes
     canaries = {} if data.canaries is None else data.canaries.counts
-    noise = strategy_to_dict(config.perturbation)
+    noise, weights = strategy_to_dict(config.perturbation), config.class_weights
     optimizer = "AdamW" if config.optimizer == "adamw" else f"SGD with momentum {config.momentum:g}"
     layers = f", {config.norm} normalisation" + ("" if config.skip else ", no skip connections")
     return [
@@ -154,7 +154,7 @@ def _facts(run: Run) -> list[Fact]:
             f"{config.lr:g} ({config.schedule}), weight decay {config.weight_decay:g}",
         ),
         Fact("precision", "" if config.precision == "32-true" else config.precision),
-        Fact("class weights", _class_weights(config)),
+        Fact("class weights", weights if isinstance(weights, str) else _listed(f"{w:g}" for w in weights or ())),
         Fact("regularisation", _regularisation(config)),
         Fact("training noise", f"from {'the seed' if config.seeded_noise else 'a secret of the operating system'}"),
         Fact(
@@ -172,11 +172,6 @@ def _facts(run: Run) -> list[Fact]:
 
 def _listed(parts: Any) -> str:
     return ", ".join(parts)
-
-
-def _class_weights(config: TrainConfig) -> str:
-    weights = config.class_weights
-    return "" if weights is None else weights if isinstance(weights, str) else _listed(f"{w:g}" for w in weights)
 
 
 def _regularisation(config: TrainConfig) -> str:

@@ -146,11 +146,9 @@ class Inputs:
         return rows.numbers
 
     def _coins(self, pool: Indices) -> Bools:
-        groups = self.train.groups
-        if groups is None:
-            return fair_coins(len(pool), self.data.subset_seed)
-        # Who belongs together is in or out together: one coin per group.
-        names, group = np.unique(groups[pool], return_inverse=True)
+        """Toss a coin for every image of a pool, or one for all images of a group."""
+        groups = np.arange(len(pool)) if self.train.groups is None else self.train.groups[pool]
+        names, group = np.unique(groups, return_inverse=True)
         return fair_coins(len(names), self.data.subset_seed)[group]
 
 

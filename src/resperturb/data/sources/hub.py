@@ -25,8 +25,7 @@ class Hub:
         if place.path is not None or name is None or "/" not in name or not is_hub_name(name):
             return False
         path = Path(place.spec)
-        mistyped = path.suffix.lower() in (".parquet", ".npz") or ("/" in place.spec and path.parent.exists())
-        return not mistyped
+        return not (path.suffix.lower() in (".parquet", ".npz") or ("/" in place.spec and path.parent.exists()))
 
     def read(self, place: Place) -> Parts:
         """Download the data set, or take it from the cache."""

@@ -30,9 +30,6 @@ class Synthetic(Reduction):
         directions: How many directions are kept.
         images: How many synthetic images are drawn.
         power: Coordinate j is divided by ``(s_j + floor * s_1) ** power``, s_j the singular value of direction j.
-        floor: See ``power``.
-        seed: The seed of the images.
-        version: The version of the images and of the map.
     """
 
     directions: int = 1000

@@ -182,13 +182,20 @@ class DpsgdSteps(Steps):
     memory_format = torch.contiguous_format
 
     def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution = ON_ITS_OWN) -> None:
+        from opacus.validators import ModuleValidator
+
         super().__init__(config, members, execution)
         assert isinstance(config.method, Dpsgd)
         assert config.method.noise_multiplier is not None  # settle() has found it
         self.dpsgd = config.method
         # The wrapper puts hooks into the layers. It is kept for them only: the model that is trained, saved and asked
         # stays the unwrapped one, with the names it had.
-        _check_for_opacus(config.model, self.model)
+        problems = [str(error) for error in ModuleValidator.validate(self.model, strict=False)]
+        if problems:
+            raise UsageError(
+                f"{config.model} has layers whose gradients cannot be taken for each record alone: "
+                f"{' '.join(problems[:3])} Choose another network for DP-SGD."
+            )
         self._hooks = grad_sample_hooks(self.model)
         self._dp_optimizer = _clipping(
             self.optimizer,
@@ -298,18 +305,6 @@ def _clipping(optimizer: torch.optim.Optimizer, add_noise: Callable[[Sequence[An
             add_noise(self.params)
 
     return Clipping(optimizer, **settings)
-
-
-def _check_for_opacus(name: str, model: nn.Module) -> None:
-    """Refuse layers whose gradients Opacus cannot take record by record."""
-    from opacus.validators import ModuleValidator
-
-    problems = [str(error) for error in ModuleValidator.validate(model, strict=False)]
-    if problems:
-        raise UsageError(
-            f"{name} has layers whose gradients cannot be taken for each record alone: {' '.join(problems[:3])} "
-            "Choose another network for DP-SGD."
-        )
 
 
 def poisson_sample(records: int, batch_size: int, key: bytes) -> Tensor:
