@@ -142,6 +142,9 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
         return low
     if at_high == 0 or at_low * at_high > 0:
         return high
-    from scipy.optimize import brentq
-
-    return float(brentq(function, low, high, xtol=1e-14, rtol=8.9e-16, maxiter=300))
+    for _ in range(200):  # a bisection by hand, since scipy.optimize takes longer to import than a report to write
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if (function(middle) > 0) == (at_low > 0) else (low, middle)
+    return (low + high) / 2
