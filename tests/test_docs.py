@@ -99,6 +99,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for number, cell in enumerate(cells):
         exec(compile(cell, f"cell {number}", "exec"), space)
     assert (tmp_path / "report.html").exists()
+    assert (space["mine"].subject, space["plain"].subject) == ("this model", "models of this recipe")
     assert space["plain"].strongest.auc > space["regularised"].strongest.auc
 
 

@@ -211,7 +211,7 @@ def recipe_study(
     inputs = load_inputs(make_config(**{**recipe, "data": data}).data)
     made = inputs.canaries
     assert made is not None
-    candidates = _candidates(inputs, made, plain.data.group_column, population, seed)
+    candidates = _candidates(inputs, made, plain.data.unit, population, seed)
     # What a method takes from the number of its records, it takes from those of a typical model.
     typical = candidates.rows[: len(candidates)][leave_one_out(candidates.units, models, seed).members[0]]
     settings = []
@@ -272,9 +272,7 @@ def _configurable(
     return found, tuple(left_out)
 
 
-def _candidates(
-    inputs: Inputs, canaries: Canaries, group_column: str | None, population: int | None, seed: int
-) -> Candidates:
+def _candidates(inputs: Inputs, canaries: Canaries, unit: str, population: int | None, seed: int) -> Candidates:
     """Make candidates of all training images and the canaries, without the images that canaries are made from."""
     table = inputs.table()
     kinds = np.append(np.full(len(inputs.train), RECORD, dtype=object), canaries.kinds.astype(object))
@@ -286,4 +284,4 @@ def _candidates(
         validation=canaries.left_out if len(canaries.left_out) else None,
         seed=seed,
     )
-    return replace(found, unit=group_column) if group_column else found
+    return found if table.groups is None else replace(found, unit=unit)

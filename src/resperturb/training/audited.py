@@ -265,7 +265,7 @@ def _candidates(inputs: Inputs, images: Ints, population: Ints, always: Ints) ->
     by, unit = None, RECORD
     if inputs.train.groups is not None and len(images):
         by = np.concatenate([inputs.train.groups[images], made])  # canaries are units anyway
-        unit = inputs.data.group_column or "group"
+        unit = inputs.data.unit
     units, names = check_columns(by, kinds, len(kinds))
     rows = np.concatenate([images, len(inputs.train) + np.arange(len(made)), population]).astype(np.int64)
     return Candidates(rows, table_of(inputs.data).labels.numpy()[rows], names, units, unit, always)

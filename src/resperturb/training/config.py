@@ -225,6 +225,15 @@ class DataConfig(_Frozen):
             return {name: value for name, value in values.items() if name != "poison"}
         return values
 
+    @property
+    def unit(self) -> str:
+        """The name of what stays together: the group column, or a named group of the pattern.
+
+        >>> DataConfig(spec="x", group_pattern="^(?P<patient>C[0-9]+)").unit
+        'patient'
+        """
+        return self.group_column or next(iter(re.compile(self.group_pattern or "").groupindex), "group")
+
     @model_validator(mode="after")
     def _has_rows_where_it_needs_them(self) -> "DataConfig":
         if (self.part == "rows") != (self.rows is not None):
