@@ -32,7 +32,6 @@ def test_it_sees_a_model_that_memorised_its_images(target: Run, shadow: Run) -> 
     assert target.result.train_accuracy > 0.95
     assert found.metrics.auc > 0.6
     assert found.metrics.members == found.metrics.nonmembers == 100
-    assert [row["threshold"] for row in found.thresholds()] == [0.5, 0.6, 0.7, 0.8]
     assert auc(found.scores.members, found.scores.nonmembers) == found.metrics.auc
     again = attackers.shadow_attack(target, shadow)
     np.testing.assert_array_equal(found.scores.members, again.scores.members)

@@ -16,9 +16,6 @@ from resperturb.errors import ResperturbError
 from resperturb.training import AskedRun, Run, TrainConfig, load_inputs
 from resperturb_reproduction.attack_network import fit_attack, highest, membership
 
-# The paper's text does not give its four; these are ours.
-THRESHOLDS = (0.5, 0.6, 0.7, 0.8)
-
 
 def shadow_config(config: TrainConfig) -> TrainConfig:
     """Train the same on the shadow's quarter, with another seed."""
@@ -33,16 +30,6 @@ class LearnedAttack:
     scores: AttackScores
     metrics: AttackMetrics
     learning_rate: float
-
-    def thresholds(self) -> list[dict[str, float | None]]:
-        """Return precision (None where nothing is accepted) and recall at every threshold."""
-        found: list[dict[str, float | None]] = []
-        for threshold in THRESHOLDS:
-            hits, alarms = (int(np.sum(one >= threshold)) for one in (self.scores.members, self.scores.nonmembers))
-            precision = hits / (hits + alarms) if hits + alarms else None
-            recall = hits / self.scores.members.size
-            found.append({"threshold": threshold, "precision": precision, "recall": recall})
-        return found
 
 
 def shadow_attack(target: Run, shadow: Run, seed: int = 0) -> LearnedAttack:

@@ -100,6 +100,8 @@ def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, Measured]) 
     assert row.runs == (run.config.digest,)
     kept = json.loads((run.path / "reproduce" / "attack-paper.json").read_text())
     assert values(row, "auc") == (kept["auc"],)
+    assert [point["threshold"] for point in kept["thresholds"]] == [0.5, 0.6, 0.7, 0.8]
+    assert all(0 <= point["recall"] <= 1 for point in kept["thresholds"])
 
 
 def test_nothing_is_trained_or_attacked_twice(

@@ -21,7 +21,7 @@ from resperturb_reproduction.figures.style import (
     page_style,
     paper_style,
 )
-from resperturb_reproduction.reproduce.declarations import DATA_TITLES
+from resperturb_reproduction.reproduce.declarations import COMPARED, DATA_TITLES
 from resperturb_reproduction.reproduce.results import AnyResult, Computed, Measured, Row, Trained
 from resperturb_reproduction.reproduce.verdicts import Spreads, leak, quantile
 
@@ -35,14 +35,6 @@ METRICS = (
     ("auc", "attack AUC", BLUE),
     ("train_accuracy", "training accuracy", GREY),
     ("test_accuracy", "test accuracy", GREEN),
-)
-COMPARED = (
-    "idc-table",
-    "idc-table-multiplicative",
-    "mnist-table",
-    "cifar10-table",
-    "cifar100-table",
-    "weight-decay",
 )
 SWEEPS = tuple(
     f"{data}-sweep{ending}" for ending in ("", "-multiplicative") for data in ("idc", "cifar10", "cifar100")

@@ -25,6 +25,8 @@ Overrides = Annotated[tuple[tuple[str, Value], ...], BeforeValidator(lambda give
 DATA_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "idc": "IDC"}
 # The training images that the paper's IDC split has; fewer are a subset.
 PAPER_IDC_TRAINING_IMAGES = 10_788 + 29_164
+TABLES = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
+COMPARED = (*TABLES, "weight-decay")  # whose rows the published ones are compared with
 BFLOAT16 = "bfloat16"  # in the name of a row that is trained in 32 bits too
 STRICT = ConfigDict(extra="forbid")
 

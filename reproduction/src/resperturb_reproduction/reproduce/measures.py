@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from resperturb.bounds import RECORD, roc_points
+from resperturb.bounds import RECORD, AttackScores, roc_points
 from resperturb.engine import Engine, local_engine
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
@@ -22,6 +22,7 @@ from resperturb_reproduction.reproduce.results import AuditSummary, DataUsed, Ro
 ATTACK_SCHEMA = 5
 AUDIT_SCHEMA = 4
 ROC_POINTS = 120
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8)  # ours: the paper does not give its four
 AVERAGED_DRAWS = 16
 
 T = TypeVar("T")
@@ -83,11 +84,16 @@ def measure_attack(name: str, target: Run, shadow: Run) -> AttackFound:
         attack_learning_rate=attack.learning_rate,
         auc=attack.metrics.auc,
         auc_interval=attack.metrics.auc_interval,
-        thresholds=tuple(Threshold(**row) for row in attack.thresholds()),  # type: ignore[arg-type]
+        thresholds=tuple(_at(threshold, attack.scores) for threshold in THRESHOLDS),
         roc=Roc(fpr=tuple(round(x, 5) for x in fpr), tpr=tuple(round(x, 5) for x in tpr)),
     )
     write_json(path, found)
     return found
+
+
+def _at(threshold: float, scores: AttackScores) -> Threshold:
+    hits, alarms = (int((one >= threshold).sum()) for one in (scores.members, scores.nonmembers))
+    return Threshold(threshold, hits / (hits + alarms) if hits + alarms else None, hits / scores.members.size)
 
 
 def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Engine = local_engine) -> AuditSummary:

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from resperturb.files import write_bytes
-from resperturb_reproduction.reproduce.declarations import BFLOAT16, BY_ID, DATA_TITLES, EXPERIMENTS, TOPICS, Topic
+from resperturb_reproduction.reproduce.declarations import (
+    BFLOAT16,
+    BY_ID,
+    COMPARED,
+    DATA_TITLES,
+    EXPERIMENTS,
+    TABLES,
+    TOPICS,
+    Topic,
+)
 from resperturb_reproduction.reproduce.readings import Look, Watched, judge, watched
 from resperturb_reproduction.reproduce.results import AnyResult, Computed, Made, Row, Spread, Trained, trained
 from resperturb_reproduction.reproduce.status import missing
@@ -28,7 +37,6 @@ from resperturb_reproduction.reproduce.verdicts import (
     judge_row,
 )
 
-TABLES = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
 SWEEP_IDS = (
     *(e.id for e in EXPERIMENTS if e.kind in ("sweep", "ensemble", "roc")),
     "cifar10-no-skip",
@@ -242,12 +250,7 @@ def _differences_alt(page: Page) -> str:
 
 
 def _differences_caption(page: Page) -> str:
-    shown = [
-        row
-        for name in (*TABLES, "weight-decay")
-        if (result := page.trained(name)) is not None
-        for row in result.shown
-    ]
+    shown = [row for name in COMPARED if (result := page.trained(name)) is not None for row in result.shown]
     diamonds = (
         " Diamonds: the strongest attack of the audit on the same training." if any(r.audit for r in shown) else ""
     )
@@ -560,9 +563,9 @@ def _rates(result: Trained) -> list[str]:
         if row.attack_units == "relu" and any(rate != 0.1 for rate in row.attack_learning_rates)
     ]
     about = (
-        "The attack network of these rows had ReLU units, and no start of it learned at the published rate of 0.1, "
-        "where such units die. Smaller rates were used: {}. The released code of the attack has tanh units or none, "
-        "which train at that rate; later rows use tanh."
+        "The attack network of these rows had ReLU units, which can all die at the published rate of 0.1. It learned "
+        "at these rates: {}. The released code of the attack has tanh units or none, which train at that rate. Later "
+        "rows use tanh."
     )
     return [about.format("; ".join(slower))] if slower else []
 
