@@ -518,6 +518,9 @@ def test_report_and_compare_from_the_command_line(audited_run: Run, tmp_path: Pa
     compared = CliRunner().invoke(app, ["compare", str(audited_run.path), str(tmp_path)])
     assert compared.exit_code == 0, compared.output
     assert f"{audited_run.result.test_accuracy:.3f}" in compared.output
+    assert str(tmp_path) in compared.stderr
+    mistyped = CliRunner().invoke(app, ["compare", str(audited_run.path), str(tmp_path / "typo")])
+    assert "typo" in str(mistyped.exception)
     nothing = CliRunner().invoke(app, ["compare", str(tmp_path)])
     assert isinstance(nothing.exception, UsageError)
 

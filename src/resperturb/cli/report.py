@@ -59,17 +59,21 @@ def compare(
 ) -> None:
     """Print models side by side: what differs, the strongest attack, accuracies, epsilon proven and shown.
 
-    Folders that hold neither a finished run nor an audit are skipped. `resperturb report` writes them as a page.
+    Folders that hold neither a finished run nor an audit are skipped, and named. `resperturb report` writes a page.
 
     Example: `resperturb compare runs/* --sort leakage`
     """
     from resperturb.errors import UsageError
     from resperturb.report.collect import open_models
 
-    found = open_models([path for path in runs if any((path / n).exists() for n in ("result.json", "audit.json"))])
-    if not found:
+    if missing := [str(path) for path in runs if not path.exists()]:
+        raise UsageError(f"there is no {', '.join(missing)}.")
+    finished = [path for path in runs if any((path / name).exists() for name in ("result.json", "audit.json"))]
+    if not finished:
         raise UsageError(f"there is no finished run and no audit among {', '.join(map(str, runs))}.")
-    found = _sorted(found, sort)
+    if skipped := [str(path) for path in runs if path not in finished]:
+        typer.echo(f"Skipped, neither a finished run nor an audit: {', '.join(skipped)}", err=True)
+    found = _sorted(open_models(finished), sort)
     payload = {"models": [run.to_dict() for run in found]}
     emit(payload, as_json, lambda console: _show(console, found))
 
