@@ -81,7 +81,7 @@ def test_the_page_says_what_was_found(tmp_path: Path) -> None:
 def test_the_sentence_elsewhere_carries_the_interval_and_is_written_between_its_marks(tmp_path: Path) -> None:
     found = simulated()
     said = claim(found)
-    assert re.search(r"differed from that of regularised networks by [+-]0\.\d+ to [+-]0\.\d+ \(joint 95%", said)
+    assert re.search(r"differed from that of regularised networks by [+-]0\.\d+ to [+-]0\.\d+\. The joint 95%", said)
     for name in ("docs/images", "docs/how-to"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for name in SAID_IN:

@@ -14,8 +14,8 @@ from resperturb.privacy.gaussian import mu_for_budget
 from resperturb.privacy.guarantee import Assumption, Guarantee, counted
 
 MOST_NUMBERS = 2**32
-# Units times mu at which a head lost about 0.02 and about 0.1 to the noise: of AUROC on chest X-rays, with two
-# classes, and of accuracy on CIFAR10, with ten.
+# Units times mu from which on a head lost at most 0.02 of AUROC on chest X-rays, with two classes, and at most 0.04 of
+# accuracy on CIFAR10, with ten; and below which it lost 0.1 or more.
 USEFUL, HARDLY_USEFUL = 150.0, 60.0
 USEFUL_OF_TEN, HARDLY_USEFUL_OF_TEN = 3000.0, 400.0
 
@@ -129,15 +129,16 @@ def too_few(units: int, mu: float, unit: str = "record", classes: int = 2) -> st
     100 patients are few for this epsilon. With two classes the noise cost 0.02 to 0.1 of AUROC at this size, as
     measured on chest X-rays. About 210 patients bring the loss down to 0.02; a larger epsilon does too.
     """
-    useful, hardly = (USEFUL, HARDLY_USEFUL) if classes == 2 else (USEFUL_OF_TEN, HARDLY_USEFUL_OF_TEN)
+    two = classes == 2
+    useful, hardly, loss = (USEFUL, HARDLY_USEFUL, 0.02) if two else (USEFUL_OF_TEN, HARDLY_USEFUL_OF_TEN, 0.04)
     if units * mu >= useful:
         return ""
     cost = "0.1 or more" if units * mu < hardly else "0.02 to 0.1"
     score = "two classes the noise cost {} of AUROC at this size, as measured on chest X-rays"
-    if classes != 2:
+    if not two:
         score = "ten classes the noise cost {} of accuracy at this size, as measured on CIFAR10"
     enough = -(-useful / mu // 10) * 10
     return (
         f"{units:,} {unit}s are few for this epsilon. With {score.format(cost)}. About {enough:,.0f} {unit}s bring "
-        "the loss down to 0.02; a larger epsilon does too."
+        f"the loss down to {loss}; a larger epsilon does too."
     )
