@@ -14,8 +14,8 @@ from resperturb.privacy.gaussian import mu_for_budget
 from resperturb.privacy.guarantee import Assumption, Guarantee, counted
 
 MOST_NUMBERS = 2**32
-# Units times mu. From the first number on, a head lost at most 0.02 of AUROC on chest X-rays (two classes), and at most
-# 0.04 of accuracy on CIFAR10 (ten). Below the second it lost 0.1 or more.
+# Units times mu. From the first number on, a head lost at most 0.02 of AUROC on chest X-rays (two classes), and at
+# most 0.04 of accuracy on CIFAR10 (ten). Below the second it lost 0.1 or more.
 USEFUL, HARDLY_USEFUL = 150.0, 60.0
 USEFUL_OF_TEN, HARDLY_USEFUL_OF_TEN = 3000.0, 400.0
 
