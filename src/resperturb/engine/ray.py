@@ -171,8 +171,7 @@ def _scratch() -> Iterator[Path]:
 
     What is in there was learned from private images. The lock next to a folder ends with the process that made it.
     """
-    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*.lock"):
-        _remove_if_left(lock)
+    _remove_leftovers()
     while True:
         handle, name = tempfile.mkstemp(prefix=SCRATCH, suffix=".lock")
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -189,12 +188,13 @@ def _scratch() -> Iterator[Path]:
         os.close(handle)
 
 
-def _remove_if_left(lock: Path) -> None:
-    with suppress(OSError), open(lock) as theirs:  # it belongs to another user, or its task is still at work
-        fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if lock.with_suffix("").exists():
-            shutil.rmtree(lock.with_suffix(""))
-        lock.unlink()
+def _remove_leftovers() -> None:
+    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*.lock"):
+        with suppress(OSError), open(lock) as theirs:  # it belongs to another user, or its task is still at work
+            fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.with_suffix("").exists():
+                shutil.rmtree(lock.with_suffix(""))
+            lock.unlink()
 
 
 def _import_ray(address: str) -> Any:
@@ -230,6 +230,8 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        if address == "local":
+            _remove_leftovers()  # of tasks that a second Ctrl-C interrupted in their cleaning up
 
 
 def _check_answers(address: str) -> None:
