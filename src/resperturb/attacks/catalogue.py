@@ -68,7 +68,7 @@ def error_shares(shadows: int, more: Sequence[str] = ()) -> int:
 def attacks_on(
     seen: Sequence[View], shadows: int, more: Sequence[str] = (), population: bool = True
 ) -> list[PlannedAttack]:
-    """List all attacks on these views, with so many shadow models and with or without a population.
+    """List all attacks on these views, with this number of shadow models and with or without a population.
 
     ``more`` names attacks that bound epsilon besides the default ones.
 

@@ -65,7 +65,7 @@ class Extractor:
     """Computes features of images, each row from one image alone.
 
     ``channels`` and ``size`` (height, width) are those of the images. ``default_reduction`` names the reduction that
-    applies unless another is asked for; it is empty for none.
+    applies unless another is named; it is empty for none.
     """
 
     default_reduction: ClassVar[str] = ""

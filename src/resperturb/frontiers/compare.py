@@ -188,7 +188,7 @@ def named(setting: str, *stages: str) -> str:
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """The AUC on one subgroup of so many records (patients) minus that on all others, on the same targets."""
+    """The AUC on one subgroup of this number of records (patients) minus that on all others, on the same targets."""
 
     setting: str
     group: str

@@ -47,7 +47,7 @@ from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
 from resperturb.training.network import know_features, request_of
 
 CONFIG, ROWS = "config.json", "rows.npy"
-# What came out, before the checkpoint is gone; it then becomes the result.
+# The result, before the checkpoint is removed; it then becomes the result.
 PENDING = "result.pending.json"
 # The secret that the noise of an unfinished training comes from, and its bytes.
 SECRET, SECRET_BYTES = ".secret", 16

@@ -38,7 +38,7 @@ class Sample:
     """``fashion-sample``: 4,000 training and 2,000 test images that come with the package."""
 
     def accepts(self, place: Place) -> bool:
-        """Say whether the sample is asked for by its name."""
+        """Say whether the name is that of the sample."""
         return place.spec == SAMPLE and place.path is None
 
     def read(self, place: Place) -> Parts:
