@@ -47,7 +47,7 @@ from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
 from resperturb.training.network import know_features, request_of
 
 CONFIG, ROWS = "config.json", "rows.npy"
-# The result, before the checkpoint is removed; it then becomes the result.
+# The result until the checkpoint is removed; then the file is renamed to `result.json`.
 PENDING = "result.pending.json"
 # The secret that the noise of an unfinished training comes from, and its bytes.
 SECRET, SECRET_BYTES = ".secret", 16
