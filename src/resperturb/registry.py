@@ -9,8 +9,8 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
-from importlib.metadata import entry_points
+from functools import cache, partial
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, TypeVar, cast
@@ -113,7 +113,7 @@ class Registry(Generic[T]):
             for path in sorted(Path(__file__).parent.glob(f"*/{file}")):
                 module_name = f"resperturb.{path.parent.name}.{path.stem}"
                 self._try(module_name, partial(importlib.import_module, module_name))
-            for entry in entry_points(group=self.group):
+            for entry in installed_entries(tuple(sys.path)).select(group=self.group):
                 self._try(entry.value, entry.load)
 
     def _try(self, module: str, load: Callable[[], Any]) -> None:
@@ -121,6 +121,12 @@ class Registry(Generic[T]):
             load()
         except Exception as error:  # one broken module, or a missing extra, must not take the others with it
             self._broken.append(f"{module} cannot be imported ({error}).")
+
+
+@cache
+def installed_entries(path: tuple[str, ...]) -> EntryPoints:
+    """Read the entry points of all packages on a path, once: for 150 packages that takes 20 ms."""
+    return cast(EntryPoints, entry_points())  # in Python 3.11 of another type, with the same method
 
 
 def _origin(thing: object) -> str:

@@ -137,7 +137,8 @@ def test_an_attack_may_read_the_answers_of_single_shadow_models(tmp_path: Path) 
 def test_an_audit_of_predictions_loads_few_modules_and_no_torch() -> None:
     code = (
         "import importlib.metadata, sys\n"
-        "importlib.metadata.entry_points = lambda **group: ()  # attacks of other packages may load what they like\n"
+        "none = importlib.metadata.EntryPoints()  # attacks of other packages may load what they like\n"
+        "importlib.metadata.entry_points = lambda **group: none\n"
         "import numpy as np, resperturb as rp\n"
         "rng = np.random.default_rng(0)\n"
         "members, p = rng.random((5, 90)) < 0.5, rng.dirichlet([1, 1], (5, 90))\n"

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +26,7 @@ from resperturb.cli import (
 )
 from resperturb.errors import ResperturbError
 from resperturb.heap import tune_process
+from resperturb.registry import installed_entries
 
 # What `resperturb --help` shows: the commands by panel, each in at most 60 characters.
 PANELS: dict[str, dict[Callable[..., None], str]] = {
@@ -60,7 +60,7 @@ class _Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         added = typer.Typer()
-        for entry in entry_points(group="resperturb.commands"):
+        for entry in installed_entries(tuple(sys.path)).select(group="resperturb.commands"):
             entry.load()(added)
         self.commands = {**self.commands, **typer.main.get_group(added).commands}
 
