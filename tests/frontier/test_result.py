@@ -112,6 +112,14 @@ def test_the_figure_is_valid_and_names_each_defence() -> None:
     for name in ("no defence", "dropout 0.3", "additive noise 0.5", "dpsgd 1, ε 18.1"):
         assert texts.count(name) == 2, name
     assert any(element.tag.endswith("polygon") for element in root.iter())
+    better = {one.setting for one in frontier().primary if one.verdict == "leaks less"}
+    strong = [
+        element
+        for element in root.iter()
+        if element.get("opacity") == "1" and element.find(".//{*}title") is not None
+    ]
+    names = {element.find(".//{*}title").text.partition(":")[0] for element in strong}  # type: ignore[union-attr]
+    assert better <= names < {one.name for one in frontier().settings}
     assert "accuracy 0.7" in root.attrib["aria-label"]
 
 

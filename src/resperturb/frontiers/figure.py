@@ -1,13 +1,16 @@
 """The figure of a frontier as SVG: accuracy over leak, for typical records and for the most exposed.
 
-One line per defence runs through its strengths, and each point has a cross for the intervals of both axes. The pale
-region is dominated by ordinary regularisation: something ordinary is at least as accurate and leaks no more. Settings
-that lose much accuracy are named below the panels, so that they do not press the others together.
+One line per defence runs through its strengths, and each point has a cross for the intervals of both axes. Settings
+that leak less than ordinary regularisation of their accuracy, by the comparison of the result, are drawn strongly and
+labelled; all others are pale. The pale region is dominated by ordinary regularisation: something ordinary is at least
+as accurate and leaks no more. Settings that lose much accuracy are named below the panels, so that they do not press
+the others together.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, tpr_name
 from resperturb.frontiers.result import FrontierResult, Measured, SettingResult, Stage
@@ -22,6 +25,8 @@ HUES = ("#0063A5", "#B35900", "#00745A", "#8A3A73", "#555555")
 NOISE, LOSSES = ("additive", "multiplicative", "ensemble"), ("relaxloss", "hamp")
 MARKS = ("circle", "diamond", "triangle", "cross")
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
+# Opacity of settings that are not told apart from ordinary regularisation, or are part of it.
+PALE = 0.4
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:var(--i,#222)}.axis{stroke:var(--i,#222);fill:none}"
     ".grid{stroke:var(--i,#222);opacity:.12}.beaten{fill:#0063A5;opacity:.10}"
@@ -51,6 +56,16 @@ class Panel:
         return self.left + across * self.width, HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
 
+class End(NamedTuple):
+    """The end of a defence's line, and its label."""
+
+    y: float
+    text: str
+    hue: str
+    mark: str
+    strong: bool
+
+
 def figure(result: FrontierResult, limits: Mapping[str, float] | None = None) -> str:
     """Draw a frontier as an SVG element that stands alone; limits of a policy, by endpoint, are lines."""
     start, least = result.settings[0], max(one.final.accuracy.value for one in result.settings) - DRAWN
@@ -65,7 +80,7 @@ def figure(result: FrontierResult, limits: Mapping[str, float] | None = None) ->
         if limits and panel.endpoint in limits:
             x, floor = panel.at(limits[panel.endpoint], panel.y[0])
             lines.append(f'<path class="axis" stroke-dasharray="2 4" d="M{x:.1f},{TOP}V{floor:.1f}"/>')
-        lines += _curves(panel, drawn, families)
+        lines += _curves(panel, drawn, families, _better(result, panel.endpoint))
     if low := [one for one in result.settings if one not in drawn]:
         finals = [(one.name, one.final.accuracy.value, one.final.leaks[PRIMARY].value) for one in low]
         words = "; ".join(f"{name} {accuracy:.2f}, AUC {leak:.2f}" for name, accuracy, leak in finals)
@@ -79,6 +94,12 @@ def alt_text(result: FrontierResult) -> str:
         f"{one.name}: accuracy {one.final.accuracy.value:.3f}, AUC {one.final.leaks[PRIMARY].value:.3f}"
         for one in result.settings
     )
+
+
+def _better(result: FrontierResult, endpoint: str) -> set[str]:
+    """Name the settings that leak less than ordinary regularisation of their accuracy."""
+    found = (one for one in result.comparisons if one.endpoint == endpoint and not one.against)
+    return {one.setting for one in found if one.verdict == "leaks less"}
 
 
 def _panels(finals: Sequence[Stage]) -> list[Panel]:
@@ -162,29 +183,29 @@ def _dominated(panel: Panel, result: FrontierResult) -> Iterator[str]:
 
 
 def _curves(
-    panel: Panel, drawn: Sequence[SettingResult], families: Mapping[str, tuple[str, str, str]]
+    panel: Panel, drawn: Sequence[SettingResult], families: Mapping[str, tuple[str, str, str]], better: Set[str]
 ) -> Iterator[str]:
-    ends: list[tuple[float, float, str, str]] = []
+    ends: list[End] = []
     start = drawn[0]
     for defence in dict.fromkeys(one.defence for one in drawn):
         hue, mark, dash = families[defence]
         settings = [one for one in drawn if one.defence == defence]
+        strong = defence == start.defence or any(one.name in better for one in settings)
         if defence == start.defence:  # its checkpoints: early stopping
             path = [stage for stage in start.stages if stage.accuracy.value >= panel.y[0]]
         else:
-            path = [start.final, *(one.final for one in settings)]
+            first = [] if settings[0].formal else [start.final]  # a formal method trains something else
+            path = [*first, *(one.final for one in settings)]
         xy = [panel.at(stage.leaks[panel.endpoint].value, stage.accuracy.value) for stage in path]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in xy)
         yield (
             f'<g class="d" style="color:{hue}"><polyline points="{line}" fill="none" stroke="currentColor" '
-            f'stroke-opacity=".55" stroke-dasharray="{dash}"/>'
+            f'stroke-opacity="{0.6 if strong else 0.25}" stroke-dasharray="{dash}"/>'
         )
         for setting in settings:
-            yield from _point(panel, setting, mark, named=setting is not settings[-1])
+            yield from _point(panel, setting, mark, strong=setting is start or setting.name in better)
         yield "</g>"
-        last = settings[-1].final
-        x, y = panel.at(last.leaks[panel.endpoint].value, last.accuracy.value)
-        ends.append((x, y, _label(settings), hue))
+        ends.append(End(xy[-1][1], _label(settings), hue, mark, strong))
     yield from _labels(panel, ends)
 
 
@@ -195,45 +216,48 @@ def _label(settings: Sequence[SettingResult]) -> str:
     return last.name if shown else f"{last.name}, ε {last.epsilon:.3g}"
 
 
-def _point(panel: Panel, setting: SettingResult, mark: str, named: bool) -> Iterator[str]:
+def _point(panel: Panel, setting: SettingResult, mark: str, strong: bool) -> Iterator[str]:
     leak, accuracy = setting.final.leaks[panel.endpoint], setting.final.accuracy
     x, y = panel.at(leak.value, accuracy.value)
     (low, _), (high, _) = panel.at(leak.low, accuracy.value), panel.at(leak.high, accuracy.value)
     (_, bottom), (_, top) = panel.at(leak.value, accuracy.low), panel.at(leak.value, accuracy.high)
+    words = f"{setting.name}: accuracy {accuracy.words()}, {panel.endpoint} {leak.words()}"
+    cross = f"M{low:.1f},{y:.1f}H{high:.1f}M{x:.1f},{bottom:.1f}V{top:.1f}"
     yield (
-        f'<path d="M{low:.1f},{y:.1f}H{high:.1f}M{x:.1f},{bottom:.1f}V{top:.1f}" stroke="currentColor" '
-        'stroke-opacity=".6" fill="none"/>'
+        f'<g opacity="{1 if strong else PALE}">'
+        f'<path d="{cross}" stroke="currentColor" stroke-opacity=".6" fill="none"/>'
+        f'<path d="{_shape(mark, x, y)}" fill="currentColor"><title>{escape(words)}</title></path></g>'
     )
-    shapes = {
+    if strong and setting.strength is not None:
+        style = "fill:currentColor;font-weight:600"
+        yield f'<text x="{x - 7:.1f}" y="{y - 5:.1f}" text-anchor="end" style="{style}">{setting.strength:g}</text>'
+
+
+def _shape(mark: str, x: float, y: float) -> str:
+    return {
         "circle": f"M{x - 4:.1f},{y:.1f}a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
         "square": f"M{x - 4:.1f},{y - 4:.1f}h8v8h-8z",
         "diamond": f"M{x:.1f},{y - 5:.1f}l5,5l-5,5l-5,-5z",
         "triangle": f"M{x:.1f},{y - 5:.1f}l5,9h-10z",
         "cross": f"M{x - 4:.1f},{y - 1.5:.1f}h8v3h-8z",
-    }
-    words = f"{setting.name}: accuracy {accuracy.words()}, {panel.endpoint} {leak.words()}"
-    yield f'<path d="{shapes[mark]}" fill="currentColor"><title>{escape(words)}</title></path>'
-    if named and setting.strength is not None:
-        style = "fill:currentColor;font-size:10px"
-        yield f'<text x="{x + 5:.1f}" y="{y - 5:.1f}" style="{style}">{setting.strength:g}</text>'
+    }[mark]
 
 
-def _labels(panel: Panel, ends: Sequence[tuple[float, float, str, str]]) -> Iterator[str]:
-    """Write labels right of the panel, in the order of their points, with a thin line to each."""
-    ordered = sorted(ends, key=lambda end: end[1])
-    gap = min(LETTER + 2.0, (HEIGHT - TOP - BOTTOM) / max(1, len(ordered)))
+def _labels(panel: Panel, ends: Sequence[End]) -> Iterator[str]:
+    """Write labels right of the panel, in the order of the lines' ends, each with its mark."""
+    ordered = sorted(ends, key=lambda end: end.y)
+    gap = min(LETTER + 4.0, (HEIGHT - TOP - BOTTOM) / max(1, len(ordered)))
     place = TOP - gap
-    places = [place := max(y, place + gap) for _, y, _, _ in ordered]
-    over = places[-1] - (HEIGHT - BOTTOM) if places else 0.0
+    places = [place := max(end.y, place + gap) for end in ordered]
     ceiling = float(HEIGHT - BOTTOM)
-    if over > 0:
-        for number in range(len(places) - 1, -1, -1):
-            places[number] = min(places[number], ceiling)
-            ceiling = places[number] - gap
-    edge = panel.left + panel.width + 6
-    for (x, y, text, hue), at in zip(ordered, places, strict=True):
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], ceiling)
+        ceiling = places[number] - gap
+    edge = panel.left + panel.width + 14
+    for end, at in zip(ordered, places, strict=True):
+        weight = 600 if end.strong else 400
         yield (
-            f'<g class="d"><path d="M{x + 5:.1f},{y:.1f}L{edge - 2:.1f},{at:.1f}" stroke="{hue}" stroke-opacity=".3" '
-            f'fill="none"/><text x="{edge:.1f}" y="{at + 4:.1f}" style="fill:{hue};font-size:10.5px">'
-            f"{escape(text)}</text></g>"
+            f'<g class="d" style="color:{end.hue}"><path d="{_shape(end.mark, edge, at)}" fill="currentColor" '
+            f'opacity="{1 if end.strong else PALE}"/><text x="{edge + 9:.1f}" y="{at + 4:.1f}" '
+            f'style="fill:currentColor;font-size:11px;font-weight:{weight}">{escape(end.text)}</text></g>'
         )
