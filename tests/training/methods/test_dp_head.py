@@ -24,6 +24,7 @@ from resperturb.report.collect import open_models
 from resperturb.report.page import render
 from resperturb.training.audited import audit_run
 from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.distributed import Execution
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.network import build_model
@@ -85,6 +86,23 @@ def test_without_a_group_column_it_is_for_a_record(folder: Path, tmp_path: Path)
     one = train(config_of(folder, data={"group_column": None}), runs=tmp_path)
     assert one.guarantee().protects.startswith("one record, its label included")
     assert one.guarantee().records == PATIENTS * EACH
+
+
+def test_a_pattern_makes_the_guarantee_one_for_a_group_too(folder: Path) -> None:
+    """Contributions are clipped per group wherever there are groups; the guarantee must say the same."""
+    config = config_of(folder, data={"group_pattern": r"(?P<person>\d+)$"})
+    assert config.method.guarantee(config, 600, 12).protects.startswith("one patient, all of its records")
+    config = config_of(folder, data={"group_column": None, "group_pattern": r"(?P<person>\d+)$"})
+    assert config.method.guarantee(config, 600, 12).protects.startswith("one person, all of its records")
+
+
+def test_more_records_than_it_was_settled_for_release_no_more(folder: Path) -> None:
+    """A frontier settles for a typical model; one with more records released two sums per epoch, with one noise."""
+    config = config_of(folder)
+    members = load_inputs(config.data).members()
+    settled = config.method.settle(config, members.select(range(len(members) - EACH)))
+    steps = settled.method.steps(settled, members, Execution("cpu"))
+    assert steps.per_epoch == 1
 
 
 def test_epsilon_grows_with_the_steps_to_what_was_asked_for(run: Run) -> None:

@@ -173,11 +173,17 @@ class DpHead(Method):
             delta=delta,
             head=HEADS[self.head].words,
             records=max(1, min(records, units)),
-            unit=config.data.group_column or "record",
+            unit=_unit(config),
             secrecy=config.secrecy,
             extra=(CONFIRMED,) if self.public_features else (),
         )
         return replace(proven, details={**proven.details, "clip": self.clip})
+
+
+def _unit(config: TrainConfig) -> str:
+    """Name what is protected as a whole: a record, or a group where the images have groups."""
+    data = config.data
+    return data.unit if data.group_column or data.group_pattern else "record"
 
 
 def _trained_on(weights: Path, config: TrainConfig) -> bool:
@@ -203,6 +209,7 @@ class HeadSteps(Steps):
             raise UsageError("a DP head is trained in one process; leave --devices out.")
         _logger.info("reading or computing the features of %s images", f"{len(members):,}")
         super().__init__(config, members, execution)
+        self.per_epoch = 1  # also of more records than the configuration was settled for: the guarantee counts epochs
         assert isinstance(config.method, DpHead)
         assert isinstance(self.model, OnFeatures)
         assert isinstance(self.model.head, nn.Linear)
@@ -215,8 +222,8 @@ class HeadSteps(Steps):
         check_numbers(drawn)
         self.contributions = clipped_sums(self.rows, self.method.clip)
         self.x, self.labels = torch.from_numpy(self.rows.x), members.labels
-        units, name = self.method.units or len(members), config.data.group_column or "record"
-        if not math.isinf(self.method.mu) and (few := too_few(units, self.method.mu, name, classes)):
+        units = self.method.units or len(members)
+        if not math.isinf(self.method.mu) and (few := too_few(units, self.method.mu, _unit(config), classes)):
             self.notes.append(few)
 
     def take(self, progress: Progress) -> StepOutcome:
