@@ -53,6 +53,18 @@ def test_the_additive_proof_is_about_replacing_an_image_and_knows_its_radius(tmp
     assert ensemble.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(15) / 0.5), rel=1e-6)
 
 
+def test_what_else_the_images_decided_voids_the_additive_proof_or_is_assumed_away(tmp_path: Path) -> None:
+    noise = {"name": "additive", "gamma": 400.0}
+    plain = finished(tmp_path, secret_config(perturbation=noise)).guarantee(DELTA)
+    assert math.isfinite(plain.claimed_epsilon)
+    started = finished(tmp_path, secret_config(perturbation=noise, weights="mine.safetensors")).guarantee(DELTA)
+    assert any("weights that training started from are public" in each.statement for each in started.assumptions)
+    data = {"part": "all", "validation": 0.1}
+    stopped = finished(tmp_path, secret_config(perturbation=noise, data=data, patience=2)).guarantee(DELTA)
+    assert stopped.claimed_epsilon == math.inf
+    assert "--patience chose it" in stopped.words
+
+
 def test_dp_sgd_is_counted_for_additions_and_can_be_converted(tmp_path: Path) -> None:
     private = {"name": "dpsgd", "noise_multiplier": 2.0}
     found = finished(tmp_path, secret_config(method=private)).guarantee(DELTA)

@@ -395,6 +395,15 @@ class TrainConfig(_Frozen):
         )
 
     @property
+    def public_start(self) -> tuple[Assumption, ...]:
+        """What a proof assumes of trained weights, or of frozen features, that the training starts from."""
+        frozen = source_of(self.network).frozen
+        if self.weights is None and not frozen:
+            return ()
+        what = "frozen features" if frozen else "weights that training started from"
+        return (Assumption("assumed", f"The {what} are public: they were made without these records."),)
+
+    @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name what this configuration trains.
 

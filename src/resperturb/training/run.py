@@ -40,10 +40,10 @@ from resperturb.noise import derive_key
 from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
-from resperturb.privacy.guarantee import Guarantee, nothing_proven
+from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
-from resperturb.training.config import CONFIG_SCHEMA, TrainConfig, make_config
+from resperturb.training.config import CONFIG_SCHEMA, PRETRAINED, DataConfig, TrainConfig, make_config
 from resperturb.training.network import know_features, request_of
 
 CONFIG, ROWS = "config.json", "rows.npy"
@@ -55,6 +55,12 @@ SECRET, SECRET_BYTES = ".secret", 16
 AUDIT = "audit"
 # Another version of the accountant may round otherwise.
 SAME_EPSILON = 1e-3
+
+CHOSEN = Assumption(
+    "not met",
+    "No accuracy on private images may choose the epoch, and --patience chose it by the validation images; set "
+    "--epochs instead.",
+)
 
 DAMAGED = "restore it, or train again with another --out"
 
@@ -253,7 +259,32 @@ def guarantee_of(
     if proven.epsilon == math.inf:
         return proven
     known = tuple(config.secrecy if a == SECRET_NOISE else a for a in proven.assumptions)
-    return replace(proven, assumptions=known)
+    chosen = () if config.patience is None else (CHOSEN,)
+    return replace(proven, assumptions=(*known, *config.public_start, *chosen))
+
+
+def check_public_start(config: TrainConfig) -> None:
+    """Refuse to begin a private training with weights of a run that was trained on the same images.
+
+    Raises:
+        UsageError: It would.
+    """
+    for given in (config.weights, config.model_args.get("weights")):
+        if given and given != PRETRAINED and _trained_on(Path(str(given)), config.data):
+            raise UsageError(
+                f"{given} was trained on the images of {config.data.spec}: what begins with it carries these images, "
+                "and no epsilon would hold. Use public weights."
+            )
+
+
+def _trained_on(weights: Path, data: DataConfig) -> bool:
+    """Whether a file of weights lies in a run that was trained on the same images."""
+    try:
+        trained = open_run(weights.resolve().parent).config.data
+    except ResperturbError:
+        return False
+    same_place = Path(trained.spec).resolve() == Path(data.spec).resolve()
+    return same_place or (trained.fingerprint != "" and trained.fingerprint == data.fingerprint)
 
 
 def open_run(path: Path | str) -> Run:

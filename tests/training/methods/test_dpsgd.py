@@ -165,6 +165,14 @@ def test_one_record_moves_the_weights_by_the_clipping_norm_at_most() -> None:
     assert 0 < moved(many, Progress()).norm() <= 0.01 * 1.001
 
 
+def test_the_clipping_norm_holds_where_layers_compute_in_16_bits() -> None:
+    """A norm that is rounded to 16 bits would let a record move the weights by half a percent more."""
+    method = {"name": "dpsgd", "noise_multiplier": 0.0, "clip": 0.01}
+    for seed in range(8):
+        one = steps_on(1, batch_size=1, precision="bf16-mixed", seed=seed, method=method)
+        assert moved(one, Progress()).norm() <= 0.01 * (1 + 1e-4)
+
+
 def test_an_empty_batch_is_a_step_of_noise_of_the_right_size() -> None:
     steps = steps_on(2, batch_size=1, method={"name": "dpsgd", "noise_multiplier": 3.0, "clip": 0.5})
     step = next(step for step in range(100) if not len(steps.sample(Progress(step=step))))
@@ -320,6 +328,25 @@ def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Pa
 def test_what_would_void_the_guarantee_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_config(data={"spec": "x"}, **values)
+
+
+def test_weights_of_a_run_on_the_same_images_are_no_start(tmp_path: Path) -> None:
+    plain = train(tiny_config(epochs=1, norm="group"), out=tmp_path / "plain")
+    start = {"weights": str(plain.model_path), "epochs": 1}
+    with pytest.raises(UsageError, match="was trained on the images of fashion-sample"):
+        train(tiny_config(method="dpsgd", **start), runs=tmp_path)
+    without_privacy = train(tiny_config(method=WITHOUT_PRIVACY, **start), runs=tmp_path)
+    assert without_privacy.guarantee().epsilon == math.inf
+
+
+def test_weights_that_training_starts_from_are_assumed_to_be_public() -> None:
+    def assumed(**changes: object) -> bool:
+        proven = Dpsgd().guarantee(make_config(data={"spec": "x"}, method="dpsgd", **changes), records=500, steps=4)
+        return any("made without these records" in each.statement for each in proven.assumptions)
+
+    assert assumed(weights="elsewhere.safetensors")
+    assert assumed(features="scattering")
+    assert not assumed()
 
 
 def test_batches_of_more_records_than_there_are_are_refused_before_training(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from resperturb.data.images import ImageSet
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 from resperturb.features.networks import OnFeatures
 from resperturb.heads import HEADS, Descent, OneShot
 from resperturb.heads.gradient import clipped_sums
@@ -31,7 +30,7 @@ from resperturb.noise import derive_key
 from resperturb.privacy.dp_head import check_numbers, head_guarantee, head_mu, too_few
 from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 from resperturb.training.checkpoint import Progress
-from resperturb.training.config import TrainConfig
+from resperturb.training.config import PRETRAINED, TrainConfig
 from resperturb.training.distributed import Execution
 from resperturb.training.method import Method, PositiveOrNone, register_method
 from resperturb.training.steps import StepOutcome, Steps, correct
@@ -137,13 +136,11 @@ class DpHead(Method):
 
     def _check_public(self, config: TrainConfig) -> None:
         """Ask about features that a user brings along; refuse those of a network trained on the same images."""
+        from resperturb.training.run import check_public_start
+
+        check_public_start(config)
         weights = str(config.model_args.get("weights", ""))
-        own = config.network.name.startswith("file:") or weights not in ("", "pretrained")
-        if weights not in ("", "pretrained") and _trained_on(Path(weights), config):
-            raise UsageError(
-                f"{weights} was trained on the images of {config.data.spec}: features made with it carry these "
-                "images, and no epsilon would hold. Use features from public weights."
-            )
+        own = config.network.name.startswith("file:") or weights not in ("", PRETRAINED)
         if own and not self.public_features:
             raise UsageError(
                 "the features, or the weights that compute them, come from a file of your own: the guarantee holds "
@@ -184,19 +181,6 @@ def _unit(config: TrainConfig) -> str:
     """Name what is protected as a whole: a record, or a group where the images have groups."""
     data = config.data
     return data.unit if data.group_column or data.group_pattern else "record"
-
-
-def _trained_on(weights: Path, config: TrainConfig) -> bool:
-    """Whether a file of weights lies in a run that was trained on the same images."""
-    from resperturb.training.run import open_run
-
-    try:
-        trained = open_run(weights.resolve().parent).config.data
-    except ResperturbError:
-        return False
-    data = config.data
-    same_place = Path(trained.spec).resolve() == Path(data.spec).resolve()
-    return same_place or (trained.fingerprint != "" and trained.fingerprint == data.fingerprint)
 
 
 class HeadSteps(Steps):

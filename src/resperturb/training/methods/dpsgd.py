@@ -136,6 +136,10 @@ class Dpsgd(Method):
 
     def settle(self, config: TrainConfig, members: ImageSet) -> TrainConfig:
         """Replace a wanted epsilon by the noise that gives it, now that the records are there to be counted."""
+        from resperturb.training.run import check_public_start
+
+        if self.noise_multiplier != 0:
+            check_public_start(config)
         steps = config.epochs * steps_per_epoch(config, members)
         whole = training_length(steps=steps, batch_size=config.batch_size, records=len(members))
         if self.target_epsilon is None:
@@ -266,9 +270,12 @@ class DpsgdSteps(Steps):
         logits = self._logits(images)
         loss = self._loss_sum(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        if (copies := self.dpsgd.augment_multiplicity) > 1:
-            for parameter in self._dp_optimizer.params:
-                parameter.grad_sample = parameter.grad_sample.unflatten(0, (-1, copies)).mean(dim=1)
+        for parameter in self._dp_optimizer.params:
+            # In the precision of the weights: a norm of 16 bits is wrong by half a percent, and so would be the clip.
+            gradients = parameter.grad_sample.to(parameter.dtype)
+            if (copies := self.dpsgd.augment_multiplicity) > 1:
+                gradients = gradients.unflatten(0, (-1, copies)).mean(dim=1)
+            parameter.grad_sample = gradients
         return StepOutcome(float(loss.detach()), correct(logits, labels), len(labels))
 
     def _average(self, taken: int) -> None:
@@ -326,6 +333,7 @@ def assumptions(config: TrainConfig) -> tuple[Assumption, ...]:
         Assumption("enforced", "Pixels are normalised by constants, not by statistics of the records."),
         config.secrecy,
         PUBLIC_COUNT,
+        *config.public_start,
         Assumption(
             "assumed",
             "Only the weights are published. The training accuracies and losses of the run are computed from the "
