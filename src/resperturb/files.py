@@ -240,13 +240,14 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def write_json(path: Path, value: Any, *, seal: bool = False) -> None:
+def write_json(path: Path, value: Any, *, seal: bool = False, private: bool = False) -> None:
     """Write ``value`` as indented JSON, whole or not at all; see :func:`plain` for what it may hold.
 
-    With ``seal`` it must hold :data:`SEAL`, in the place of which its checksum is written.
+    With ``seal`` it must hold :data:`SEAL`, in the place of which its checksum is written; ``private`` is that of
+    :func:`write_bytes`.
     """
     content = (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode()
-    write_bytes(path, sealed(content) if seal else content)
+    write_bytes(path, sealed(content) if seal else content, private=private)
 
 
 def read_json(kind: type[T], path: Path, remedy: str = "make it again") -> T:

@@ -1,5 +1,6 @@
 """Leave-one-out audits: calibrated without signal, right with it, the same from files as from memory."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,13 @@ import pytest
 from scipy.stats import binomtest
 
 import resperturb as rp
-from resperturb.auditing import audit_predictions, open_scores, read_audit
+from resperturb.auditing import audit_predictions, audit_trainee, leave_one_out, open_scores, read_audit
+from resperturb.auditing.assess import Settings
+from resperturb.auditing.candidates import candidates_of
+from resperturb.auditing.function import Function
 from resperturb.bounds import AuditResult
 from resperturb.errors import UsageError
+from resperturb.privacy import Guarantee, nothing_proven
 from tests.auditing.examples import answers, training
 
 ROWS = 240
@@ -113,3 +118,22 @@ def test_a_balanced_assignment_is_corrected_and_bounds_nothing() -> None:
 def test_shadows_and_models_are_two_designs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give one of them"):
         rp.audit(training(np.zeros(20, int), 0), labels=np.arange(20) % 2, shadows=4, models=6, out=tmp_path / "a")
+
+
+class Counted(Function):
+    """A training whose epsilon is larger for an even number of rows."""
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        return replace(nothing_proven("as counted", delta), epsilon=3.0 if records % 2 else 4.0, records=records)
+
+
+def test_a_guarantee_of_several_models_is_that_of_the_weakest() -> None:
+    """One row more may be one step of DP-SGD more, so the model with the fewest rows need not have it."""
+    labels = np.random.default_rng(1).integers(0, 2, ROWS)
+    for seed in range(4):
+        candidates = candidates_of(labels, seed=seed)
+        design = leave_one_out(candidates.units, 6, seed)
+        trainee = Counted(training(labels, 1.0), 2)
+        found = audit_trainee(trainee, candidates, design, Settings(), out=None, quiet=True)
+        counts = design.members.sum(axis=1)
+        assert found.guarantee.epsilon == (3.0 if (counts % 2).all() else 4.0)

@@ -1,6 +1,7 @@
 """A study trains the same halves under every setting, resumes, leaves out what does not fit, refuses bad input."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,13 @@ import numpy as np
 import pytest
 
 import resperturb as rp
+from resperturb.auditing.candidates import candidates_of
+from resperturb.auditing.function import Function
 from resperturb.errors import UsageError
-from resperturb.frontiers import read_frontier
+from resperturb.frontiers import Study, read_frontier
+from resperturb.frontiers.curve import Setting
+from resperturb.frontiers.study import StudiedSetting
+from resperturb.privacy import Guarantee, nothing_proven
 
 ROWS, CLASSES = 150, 3
 RNG = np.random.default_rng(0)
@@ -68,6 +74,20 @@ def test_every_setting_has_the_same_halves_and_a_second_call_trains_nothing(tmp_
     assert trained(log) == done
     assert json.loads((out / "exposed.json").read_text())["none"] is None  # 8 models name nobody
     assert (out / "exposed.json").stat().st_mode & 0o077 == 0
+
+
+def test_exposed_records_are_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between writing and closing the file to others would leave it open."""
+    written: dict[str, int] = {}
+    replaced = os.replace
+
+    def noted(source: Path, target: Path) -> None:
+        written[Path(target).name] = Path(source).stat().st_mode
+        replaced(source, target)
+
+    monkeypatch.setattr(os, "replace", noted)
+    rp.frontier(writing(tmp_path / "log"), SETTINGS, LABELS, models=8, out=tmp_path / "out", jobs=1, quiet=True)
+    assert written["exposed.json"] & 0o077 == 0
 
 
 def test_subgroups_are_compared_and_canaries_reported() -> None:
@@ -154,3 +174,23 @@ def test_a_folder_of_another_study_is_refused(tmp_path: Path) -> None:
     rp.frontier(train, {"none": {}, "noise": {"blur": 2.0}}, LABELS, **options)
     with pytest.raises(UsageError, match="other .*seed"):
         rp.frontier(train, {"none": {}, "noise": {"blur": 2.0}}, LABELS, seed=1, **options)
+
+
+class Counted(Function):
+    """A training whose epsilon is larger for an even number of rows."""
+
+    def guarantee(self, delta: float, records: int) -> Guarantee:
+        return replace(nothing_proven("as counted", delta), epsilon=3.0 if records % 2 else 4.0)
+
+
+def test_the_epsilon_of_a_setting_is_that_of_its_weakest_model() -> None:
+    candidates = candidates_of(LABELS)
+    trainee = Counted(kernel_of_rows, CLASSES)
+    study = Study("test", (StudiedSetting(Setting("none", "none", True), trainee),), candidates, models=8)
+    counts = study.design.members.sum(axis=1)
+    assert len(set(counts % 2)) == 2
+    assert study.run(None, quiet=True).settings[0].epsilon == 4.0
+
+
+def kernel_of_rows(indices: np.ndarray, seed: int) -> Any:
+    return kernel(indices, 0.0)

@@ -43,7 +43,7 @@ from resperturb.auditing.function import (
     rows_of,
 )
 from resperturb.auditing.store import SCORES, Plan, array_digest, keep_scores, opened_store, save_audit
-from resperturb.auditing.trainee import Trainee
+from resperturb.auditing.trainee import Trainee, weakest_guarantee
 from resperturb.bounds.arrays import Ints
 from resperturb.bounds.audit_result import CAVEATS, AuditResult, Subject
 from resperturb.engine import Engine, local_engine
@@ -89,9 +89,8 @@ def audit_trainee(
         engine, jobs = local_engine, 1
     with opened_store(out, plan) as store:
         left, models, left_out = fit_models(trainee, candidates, design, settings.draws, store, engine, jobs, quiet)
-        # Fewer records have the larger epsilon, so this holds for every target.
-        fewest = int(left.members[left.targets].sum(axis=1).min()) + len(candidates.always)
-        guarantee = trainee.guarantee(settings.delta, fewest)
+        records = left.members[left.targets].sum(axis=1) + len(candidates.always)
+        guarantee = weakest_guarantee(trainee, settings.delta, records.tolist())
         result, scores = assess(models, left, settings, guarantee, attacks, None if out is None else out / SCORES)
         result = replace(
             result,

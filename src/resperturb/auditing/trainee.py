@@ -1,6 +1,6 @@
 """What can be audited: anything that fits models on given rows and answers queries about rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,6 +79,15 @@ class Trainee(Protocol):
 
     def shared(self) -> Shared | None:
         """Return data that many jobs of one machine read in place; None if there are none."""
+
+
+def weakest_guarantee(trainee: Trainee, delta: float, records: Iterable[int]) -> Guarantee:
+    """Return what is proven of every one of several models, fitted on these numbers of rows.
+
+    Neither the fewest rows nor the most need have the largest epsilon: DP-SGD on one row more may take a step more.
+    """
+    proven = [trainee.guarantee(delta, count) for count in sorted(set(records))]
+    return max(proven, key=lambda one: one.claimed_epsilon)
 
 
 class Claims:

@@ -21,7 +21,7 @@ from resperturb.auditing.candidates import Candidates
 from resperturb.auditing.design import Design, leave_one_out
 from resperturb.auditing.fit import Models, fit_models, silenced
 from resperturb.auditing.store import Store, answers_path, array_digest, opened_store
-from resperturb.auditing.trainee import Trainee
+from resperturb.auditing.trainee import Trainee, weakest_guarantee
 from resperturb.bounds.arrays import Bools, Floats, Texts
 from resperturb.bounds.audit_result import RECORD
 from resperturb.bounds.exposed import Exposed
@@ -36,6 +36,7 @@ from resperturb.progress import Lines, duration
 
 RESULT_FILE, SECONDS_FILE, EXPOSED_FILE = "frontier.json", "seconds.json", "exposed.json"
 FEWEST_UNITS = 40
+DELTA = 1e-5  # of the epsilon of every setting
 
 
 @runtime_checkable
@@ -200,7 +201,8 @@ class Study:
                     left_out.append(f"{setting.name}: {error}")
                     continue
                 left_out += [f"of {setting.name} {text}" for text in words]
-                guarantee = setting.trainee.guarantee(1e-5, self._rows)
+                records = left.members[left.targets].sum(axis=1) + len(self.candidates.always)
+                guarantee = weakest_guarantee(setting.trainee, DELTA, records.tolist())
                 curve, scores = curve_of(setting.setting, models, left, guarantee)
                 if not curves:
                     self._check_learned(curve)
@@ -324,8 +326,7 @@ class Study:
             name: [rows[codes == unit].tolist() for unit in one.records] if one.resolved else None
             for name, one in named.items()
         }
-        write_json(path, found)
-        path.chmod(0o600)
+        write_json(path, found, private=True)
 
 
 def _room(jobs: int | None) -> int:
