@@ -76,7 +76,7 @@ def euler_maruyama(
     drift: Callable[[Array], Array],
     dt: float,
     strategy: Strategy,
-    gamma: float | Array,
+    gamma: float,
     increments: Iterable[Array],
 ) -> Array:
     """Take a step ``x <- x + dt drift(x) + gamma dB``, or ``+ gamma x dB``, for each increment.
@@ -107,12 +107,12 @@ def reverse_ode(features: Array, dt: float) -> Array:
     return features
 
 
-def forward_sde(image: Array, strategy: Strategy, gamma: float | Array, path: BrownianPath) -> Array:
+def forward_sde(image: Array, strategy: Strategy, gamma: float, path: BrownianPath) -> Array:
     """Compute the features x(1) of the SDE along one path of the noise, by Euler-Maruyama."""
     return euler_maruyama(image, velocity, path.dt, strategy, gamma, path.forward())
 
 
-def reverse_sde(features: Array, strategy: Strategy, gamma: float | Array, fresh: BrownianPath) -> Array:
+def reverse_sde(features: Array, strategy: Strategy, gamma: float, fresh: BrownianPath) -> Array:
     """Reverse as the paper does: turn the drift round and add *fresh* noise of the same size.
 
     It is printed for the additive strategy only; the multiplicative one follows by the same rule, with the noise
@@ -121,7 +121,7 @@ def reverse_sde(features: Array, strategy: Strategy, gamma: float | Array, fresh
     return euler_maruyama(features, velocity, -fresh.dt, strategy, gamma, fresh.forward())
 
 
-def invert_sde(features: Array, strategy: Strategy, gamma: float | Array, path: BrownianPath) -> Array:
+def invert_sde(features: Array, strategy: Strategy, gamma: float, path: BrownianPath) -> Array:
     """Undo Euler-Maruyama knowing its noise, up to rounding: solve every step for the image it started from."""
     x = features
     for increment in path.backward():

@@ -5,7 +5,7 @@ features therefore also go to attackers who leave the noise out, average several
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -36,8 +36,6 @@ ATTACKERS: Mapping[Attacker, str] = {
     "known_noise": "SDE features, the noise path is known",
 }
 
-# Gamma = 1 on an image with values 0..255 is gamma = 1/255 on [0, 1]; the sweep starts there.
-SWEEP_GAMMAS = (1 / 255, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0)
 QUERIES = 8
 
 # The second entry of a path's key keeps the streams of one seed apart.
@@ -90,36 +88,6 @@ class ReversalResult:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class GammaSweep:
-    """The reversal errors over gamma: for each attacker one row a gamma, one column a repetition.
-
-    ``paper`` and ``noise_free`` have a column for each seed. The others have one: the ODE has no noise, the
-    average takes all seeds together, and the known noise is tried on the first seed (what is left is rounding).
-    """
-
-    strategy: Strategy
-    dt: float
-    gammas: tuple[float, ...]
-    seeds: tuple[int, ...]
-    relative_l2: Mapping[Attacker, Array]
-    psnr: Mapping[Attacker, Array]
-    blind: Recovery
-
-    def summary(self) -> dict[str, Any]:
-        """Return mean, least and largest error over the seeds for every attacker and gamma."""
-        return {
-            "strategy": self.strategy,
-            "dt": self.dt,
-            "seeds": self.seeds,
-            "queries_averaged": len(self.seeds),
-            "gammas": self.gammas,
-            "relative_l2": {name: _spread(values) for name, values in self.relative_l2.items()},
-            "psnr_db": {name: _spread(values) for name, values in self.psnr.items()},
-            "blind_guess": self.blind.errors(),
-        }
-
-
 def run_reversal(
     image: Array, strategy: str, gamma: float = 1.0, dt: float = 0.01, seed: int = 0, queries: int = QUERIES
 ) -> ReversalResult:
@@ -131,7 +99,12 @@ def run_reversal(
     >>> error["known_noise"] < error["ode"] < error["averaged"] < error["noise_free"] < error["paper"]
     True
     """
-    image, chosen = _checked(image, strategy, (gamma,), dt)
+    if strategy not in get_args(Strategy):
+        raise UsageError(f"Unknown strategy '{strategy}': use additive or multiplicative.")
+    chosen: Strategy = strategy  # type: ignore[assignment]
+    image = check_image(image)
+    number_of_steps(dt)
+    check_gamma(gamma)
     if queries < 1:
         raise UsageError(f"{queries} queries cannot be averaged: use at least 1.")
 
@@ -165,68 +138,6 @@ def run_reversal(
     )
 
 
-def sweep_gamma(
-    image: Array,
-    strategy: str,
-    gammas: Sequence[float] = SWEEP_GAMMAS,
-    dt: float = 0.01,
-    seeds: Sequence[int] = range(QUERIES),
-) -> GammaSweep:
-    """Measure the reversal errors over ``gammas``, once for each seed; the seeds' features are also averaged.
-
-    All gammas share a seed's noise, so the curves differ by gamma and not by luck.
-
-    >>> sweep = sweep_gamma(np.full((6, 7, 3), 0.5), "additive", gammas=(0.1, 1.0), seeds=(0, 1))
-    >>> sweep.relative_l2["paper"].shape, sweep.relative_l2["averaged"].shape
-    ((2, 2), (2, 1))
-    """
-    image, chosen = _checked(image, strategy, gammas, dt)
-    if not gammas or not seeds:
-        raise UsageError("A sweep needs at least one gamma and at least one seed.")
-    stack = np.array(gammas, dtype=float).reshape(-1, 1, 1, 1)
-    images = np.broadcast_to(image, (len(gammas), *image.shape))
-
-    found: dict[Attacker, list[list[Recovery]]] = {name: [] for name in ATTACKERS}
-
-    def measure(attacker: Attacker, recovered: Array) -> None:
-        found[attacker].append([_recovery(one, image, max(gammas), dt) for one in recovered])
-
-    total: Array = np.zeros(images.shape)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for number, seed in enumerate(seeds):
-            forward = BrownianPath(image.shape, dt, (seed, _FORWARD))
-            features = forward_sde(images, chosen, stack, forward)
-            total = total + features
-            measure("paper", reverse_sde(features, chosen, stack, BrownianPath(image.shape, dt, (seed, _BACKWARD))))
-            measure("noise_free", reverse_ode(features, dt))
-            if number == 0:
-                measure("known_noise", invert_sde(features, chosen, stack, forward))
-        measure("averaged", reverse_ode(total / len(seeds), dt))
-    measure("ode", np.broadcast_to(reverse_ode(forward_ode(image, dt), dt), images.shape))
-
-    def table(measured: str) -> Mapping[Attacker, Array]:
-        return {name: np.array([[getattr(r, measured) for r in c] for c in rows]).T for name, rows in found.items()}
-
-    return GammaSweep(
-        strategy=chosen,
-        dt=dt,
-        gammas=tuple(float(gamma) for gamma in gammas),
-        seeds=tuple(seeds),
-        relative_l2=table("relative_l2"),
-        psnr=table("psnr"),
-        blind=_recovery(blind_guess(image), image, 0.0, dt),
-    )
-
-
-def _checked(image: Array, strategy: str, gammas: Sequence[float], dt: float) -> tuple[Array, Strategy]:
-    if strategy not in get_args(Strategy):
-        raise UsageError(f"Unknown strategy '{strategy}': use additive or multiplicative.")
-    number_of_steps(dt)
-    for gamma in gammas:
-        check_gamma(gamma)
-    return check_image(image), strategy  # type: ignore[return-value]
-
-
 def _recovery(image: Array, original: Array, gamma: float, dt: float) -> Recovery:
     """Measure ``image`` against ``original``; refuse what left the range in which its square can be measured."""
     if not np.abs(image).max() < 1e150:
@@ -250,11 +161,3 @@ def psnr(image: Array, original: Array) -> float:
 def blind_guess(image: Array) -> Array:
     """Return the best guess of one colour: what an attacker gets who sees nothing but the average colour."""
     return np.broadcast_to(image.mean(axis=(0, 1), keepdims=True), image.shape)
-
-
-def _spread(values: Array) -> dict[str, list[float]]:
-    return {
-        "mean": values.mean(axis=1).tolist(),
-        "least": values.min(axis=1).tolist(),
-        "largest": values.max(axis=1).tolist(),
-    }
