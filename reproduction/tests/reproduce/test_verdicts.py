@@ -111,10 +111,19 @@ def test_without_any_seeds_to_learn_the_spread_from_nothing_is_supported() -> No
 def test_what_is_not_measured_and_what_is_a_smoke_test_is_not_judged() -> None:
     one, whole = full(auc=[0.511])
     assert judge_row(one, whole, Spreads([known()])) == Verdict(
-        "not measured", 1, False, "training accuracy, test accuracy"
+        "not measured", 1, False, "training accuracy; test accuracy"
     )
     quick = row(NAME, PLAIN, "quick")
     assert judge_row(quick, result(NAME, quick), Spreads([])).word == "not compared"
+
+
+def test_a_row_of_fewer_images_than_there_are_is_not_compared_with_the_published_one() -> None:
+    fifth = row("cifar10-sweep", PLAIN, "cpu")
+    verdict = judge_row(fifth, result("cifar10-sweep", fifth), Spreads([known()]))
+    assert (verdict.word, verdict.detail) == (
+        "not compared",
+        "12,500 training images",
+    )
 
 
 def claims(plain: list[float], noisy: list[float], metric: str = "test_accuracy") -> dict[str, Verdict]:
@@ -132,7 +141,7 @@ def test_a_claim_is_decided_by_the_pooled_spread() -> None:
     assert claims([0.6 + 1.1 * enough], [0.6])["beats non-private"].word == "contradicted"
     within = claims([0.6], [0.6 + 0.8 * enough])["beats non-private"]
     assert within.word == "inconclusive"
-    assert "would have been seen" in within.detail
+    assert "would be detected" in within.detail
 
 
 def test_an_auc_counts_by_its_deviation_from_one_half() -> None:

@@ -31,7 +31,7 @@ def readings_figure(found: Sequence[Watched]) -> "Figure":
     from matplotlib.lines import Line2D
 
     names = list(dict.fromkeys(one.data for one in found))
-    labels = [one.name for one in found if one.data == names[0]]
+    labels = [one.label for one in found if one.data == names[0]]
     # The last colours of the map are too pale for a white page.
     colours = ListedColormap(matplotlib.colormaps["plasma"](range(210)))
     shade: dict[str, Any] = {"cmap": colours, "norm": Normalize(*AUC_RANGE)}
@@ -44,7 +44,7 @@ def readings_figure(found: Sequence[Watched]) -> "Figure":
         for name, axes in panels.items():
             here = [one for one in found if one.data == name]
             for one in here:
-                _path(axes, one, str(labels.index(one.name) + 1) if name == names[0] else "", shade)
+                _path(axes, one, str(labels.index(one.label) + 1) if name == names[0] else "", shade)
             for paper in dict.fromkeys(one.paper for one in here):
                 x, y, auc = paper.train_accuracy, paper.test_accuracy, paper.auc
                 if x is not None and y is not None and auc is not None:
@@ -57,10 +57,7 @@ def readings_figure(found: Sequence[Watched]) -> "Figure":
         bar = figure.colorbar(ScalarMappable(**shade), ax=panels[names[0]], extend="max", fraction=0.04, pad=0.02)
         bar.set_label("AUC of a confidence threshold")
         handles = [Line2D([], [], linestyle="none")] * len(labels)
-        shown = [
-            f"{number}  {label.split('ResNet8, ', 1)[-1].removeprefix('gamma 4.5, ')}"
-            for number, label in enumerate(labels, 1)
-        ]
+        shown = [f"{number}  {label.removeprefix('gamma 4.5, ')}" for number, label in enumerate(labels, 1)]
         figure.legend(
             handles, shown, loc="outside lower left", ncols=COLUMNS, fontsize=8.0, handlelength=0, columnspacing=1.0
         )

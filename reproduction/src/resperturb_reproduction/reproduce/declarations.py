@@ -15,6 +15,7 @@ from resperturb.files import parse_yaml
 ExperimentKind = Literal["table", "sweep", "ensemble", "roc", "generalisation", "curve", "computed"]
 Size = Literal["table", "sweep", "choice"]
 AttackName = Literal["paper", "adaptive", "audit"]
+PageName = Literal["table", "sweeps", "open-row", "settings"]
 Metric = Literal["auc", "train_accuracy", "test_accuracy", "gap"]
 Topic = Literal["lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap"]
 TOPICS: tuple[Topic, ...] = ("lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap")
@@ -25,8 +26,6 @@ Overrides = Annotated[tuple[tuple[str, Value], ...], BeforeValidator(lambda give
 DATA_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "idc": "IDC"}
 # The training images that the paper's IDC split has; fewer are a subset.
 PAPER_IDC_TRAINING_IMAGES = 10_788 + 29_164
-TABLES = ("idc-table", "idc-table-multiplicative", "mnist-table", "cifar10-table", "cifar100-table")
-COMPARED = (*TABLES, "weight-decay")  # whose rows the published ones are compared with
 BFLOAT16 = "bfloat16"  # in the name of a row that is trained in 32 bits too
 STRICT = ConfigDict(extra="forbid")
 
@@ -124,6 +123,7 @@ class Experiment:
 
     Attributes:
         size: Which of a preset's three scales its rows have.
+        page: The page that shows it; ``settings`` are a part of that of the open row.
         answers: Whether accuracies are also measured with the noise averaged over draws and switched off.
         standard: Changes of the network that the paper's attacker trains.
         needs: Data sets that are used without training on them.
@@ -133,6 +133,7 @@ class Experiment:
     title: str
     place: str
     kind: ExperimentKind
+    page: PageName | None = None
     size: Size = "sweep"
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -146,6 +147,11 @@ class Experiment:
     def data(self) -> tuple[str, ...]:
         """The data sets that it needs."""
         return tuple(dict.fromkeys([*(cell.data for cell in self.cells), *self.needs]))
+
+    @property
+    def data_title(self) -> str:
+        """The name of its data set; *(II)* marks multiplicative noise."""
+        return DATA_TITLES[self.data[0]] + (" (II)" if any(cell.multiplicative for cell in self.cells) else "")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -179,13 +185,25 @@ for _written in _FILE["experiments"]:
     BY_ID[_written["id"]] = _experiment(_written)
 EXPERIMENTS = tuple(BY_ID.values())
 WEIGHT_DECAY, READINGS = BY_ID["weight-decay"], BY_ID["readings"].cells
+
+
+def on_page(*pages: PageName) -> tuple[str, ...]:
+    """List the IDs of the experiments that pages show.
+
+    >>> on_page("open-row")
+    ('weight-decay', 'readings')
+    """
+    return tuple(e.id for e in EXPERIMENTS if e.page in pages)
+
+
+COMPARED = (*on_page("table"), "weight-decay")  # whose rows the published ones are compared with
 # The remark of Sec. IV-F: budgets for G = R = 30, delta = 1e-5.
 BUDGET_RADIUS, BUDGET_DELTA = 30.0, 1e-5
 BUDGETS = TypeAdapter(tuple[PrintedBudget, ...]).validate_python(_FILE["budgets"])
 
 
 def chosen(ids: Sequence[str], rows: Sequence[str] = (), data: Sequence[str] = ()) -> list[Experiment]:
-    """Find experiments by their IDs, in the order in which they are best run; ``all`` is all of them.
+    """Find experiments by their IDs, in the paper's order; ``all`` is all of them.
 
     With ``rows`` they are cut down to these rows, with ``data`` to the rows of these data sets.
 

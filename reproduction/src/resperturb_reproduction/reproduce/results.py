@@ -112,6 +112,12 @@ class Row:
         """Look up a metric; None if it was not measured."""
         return self.measured.get(metric)
 
+    def mean(self, metric: str) -> float:
+        """Give the mean of a metric that was measured."""
+        found = self.of(metric)
+        assert found is not None
+        return found.mean
+
     @property
     def rank(self) -> int:
         """The rank of its preset."""

@@ -1,33 +1,26 @@
 """What is trained, what is left, and how long that will take."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from resperturb.training import Run, TrainConfig
-from resperturb_reproduction.reproduce.declarations import (
-    BY_ID,
-    EXPERIMENTS,
-    READINGS,
-    WEIGHT_DECAY,
-    Cell,
-    Experiment,
-)
+from resperturb_reproduction.reproduce.declarations import BY_ID, Experiment, on_page
 from resperturb_reproduction.reproduce.library import audited_models, runs_in, state_of
-from resperturb_reproduction.reproduce.plan import (
-    audit_trainings,
-    described,
-    estimate,
-    needs,
-    target_config,
-    trainings,
-)
+from resperturb_reproduction.reproduce.plan import audit_trainings, described, estimate, needs, trainings
 from resperturb_reproduction.reproduce.presets import PRESETS, Preset
 from resperturb_reproduction.reproduce.readings import watched
-from resperturb_reproduction.reproduce.results import AnyResult, Computed, Row, Trained, load
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, Trained, load
 
 FULL = PRESETS["paper"]
-Cells = Iterable[tuple[Experiment, Cell]]
+# What is to be measured at full length: which experiments, and whether their rows or the audits of these.
+WANTED = (
+    ("Decay 5e-4, without input noise: three seeds", ("weight-decay",), False),
+    ("The same rows: the audit with 16 shadow models", ("weight-decay",), True),
+    ("Further readings of the published row, as trajectories", ("readings",), False),
+    ("Tables I to V: three seeds", on_page("table"), False),
+    ("Sweeps and ensembles: one seed", on_page("sweeps"), False),
+)
 
 
 @dataclass(frozen=True)
@@ -113,69 +106,29 @@ def _finished(runs: Path) -> dict[str, float]:
     return found
 
 
-def missing(found: Mapping[str, AnyResult], tables: Iterable[str]) -> Iterator[tuple[str, int, float]]:
-    """List what is not measured at full length, in the order of priority.
+def missing(found: Mapping[str, AnyResult]) -> Iterator[tuple[str, int, float]]:
+    """List what is not measured at full length, in the order of priority; a training counts where it comes first.
 
     Yields:
         What it would show, the number of trainings with their shadow models, and the seconds on one core.
     """
-    of_tables = [(BY_ID[name], cell) for name in tables for cell in BY_ID[name].cells]
-    decayed = [(WEIGHT_DECAY, cell) for cell in WEIGHT_DECAY.cells]
-    ensembles = [
-        (experiment, cell)
-        for experiment in EXPERIMENTS
-        if experiment.kind == "sweep" or experiment.id == "cifar10-no-skip"
-        for cell in experiment.cells
-        if cell.paper is not None and cell.networks > 1
-    ]
-    idc = [(BY_ID["idc-table"], cell) for cell in BY_ID["idc-table"].cells]
-    groups = {
-        "Decay 5e-4, without input noise: three seeds": _seeds(found, decayed),
-        "The same rows: the audit with 16 shadow models": _audits(found, decayed),
-        "Further readings of the published row, as trajectories": _readings(found),
-        "Tables I to V: three seeds": _seeds(found, of_tables),
-        "Published points of ensembles, one seed": _seeds(found, ensembles),
-        "DP-SGD with batches of 512, a reading of the published budgets, one seed": _large_batches(),
-        "IDC cut at random, ignoring patients, one seed": _seeds({}, idc, seeds=1),
-    }
-    for what, configs in groups.items():
-        distinct = {config.digest: config for config in configs}
-        if distinct:
-            yield what, len(distinct), sum(map(estimate, distinct.values()))
+    seen: set[str] = set()
+    for what, ids, audit in WANTED:
+        wanted = (config for name in ids for config in _left(found, BY_ID[name], audit))
+        left = {config.digest: config for config in wanted if config.digest not in seen}
+        seen |= left.keys()
+        if left:
+            yield what, len(left), sum(map(estimate, left.values()))
 
 
-def _row(found: Mapping[str, AnyResult], experiment: Experiment, cell: Cell) -> Row | None:
+def _left(found: Mapping[str, AnyResult], experiment: Experiment, audit: bool) -> Iterator[TrainConfig]:
     result = found.get(experiment.id)
-    rows = result.rows if isinstance(result, Trained) else ()
-    return next((r for r in rows if (r.data, r.key, r.preset) == (cell.data, cell.key, FULL.name)), None)
-
-
-def _seeds(found: Mapping[str, AnyResult], cells: Cells, seeds: int | None = None) -> Iterator[TrainConfig]:
-    for experiment, cell in cells:
-        row = _row(found, experiment, cell)
-        for seed in range(seeds or FULL.seeds_of(experiment)):
-            if row is None or seed not in row.seeds:
-                need = needs(experiment, cell, FULL, seed)
-                yield from (need.target, *need.shadows.values())
-
-
-def _audits(found: Mapping[str, AnyResult], cells: Cells) -> Iterator[TrainConfig]:
-    for experiment, cell in cells:
-        row = _row(found, experiment, cell)
-        if row is None or row.audit is None:
-            yield from needs(experiment, cell, FULL, 0, audit=True).shadows.values()
-
-
-def _readings(found: Mapping[str, AnyResult]) -> Iterator[TrainConfig]:
-    result = found.get("readings")
-    seen = watched(result) if isinstance(result, Computed) else ()
-    done = {(one.data, one.name) for one in seen if one.finished}
-    for cell in READINGS:
-        if cell not in WEIGHT_DECAY.cells and (cell.data, cell.name) not in done:
-            yield target_config(cell, FULL.scale(cell.data, "choice"), 0)
-
-
-def _large_batches() -> Iterator[TrainConfig]:
-    for data, epochs in (("cifar10", 200), ("idc", 100)):
-        scale = replace(FULL.scale(data, "table"), dpsgd_epochs=epochs, dpsgd_batch_size=512)
-        yield target_config(Cell(data, dpsgd=True), scale, 0)
+    rows = {(r.data, r.key): r for r in result.rows if r.preset == FULL.name} if isinstance(result, Trained) else {}
+    ended = {(one.data, one.name) for one in watched(result) if one.finished} if isinstance(result, Computed) else ()
+    for cell in experiment.cells:
+        row = rows.get((cell.data, cell.key))
+        done: Sequence[int] = () if row is None else (0,) * (row.audit is not None) if audit else row.seeds
+        for seed in range(1 if audit else FULL.seeds_of(experiment)):
+            if seed not in done and (cell.data, cell.name) not in ended:
+                need = needs(experiment, cell, FULL, seed, audit)
+                yield from need.shadows.values() if audit else (need.target, *need.shadows.values())

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -162,54 +162,54 @@ def leak(metric: str, value: float) -> float:
 
 
 def compare(
-    paper: Printed, found: dict[str, tuple[float, int]], tolerance: Callable[[str, float, int], float | None]
-) -> tuple[Word, str]:
-    """Compare the published numbers of a row with measured ones: give the verdict, and what decided.
+    paper: Printed, found: Mapping[str, float], data: DataUsed, strategy: str, spreads: Spreads, seeds: int = 1
+) -> Verdict:
+    """Compare the published numbers of a row with measured ones.
 
     Args:
         paper: The published numbers.
-        found: The measured mean and the number of seeds by metric.
-        tolerance: The largest difference at which a number is met, for a metric, a mean and a number of seeds.
-
-    >>> compare(Printed(auc=0.51), {"auc": (0.485, 1)}, lambda metric, mean, seeds: 0.02)
-    ('supported', '')
-    >>> compare(Printed(auc=0.51), {"auc": (0.54, 1)}, lambda metric, mean, seeds: 0.02)
-    ('contradicted', 'AUC 0.540, published 0.510')
+        found: The measured mean of each metric.
+        data: The images that it was measured on.
+        strategy: How it was trained.
+        spreads: The spread between seeds.
+        seeds: The number of seeds.
     """
+
+    def verdict(word: Word, details: Iterable[str] = ()) -> Verdict:
+        return Verdict(word, seeds, bool(data.reduced), "; ".join(details))
+
     printed = {name: value for name in NAMES if (value := getattr(paper, name)) is not None}
-    missing = [NAMES[name] for name in printed if name not in found]
-    if missing or not printed:
-        return "not measured", ", ".join(missing)
-    allowed = {name: tolerance(name, *found[name]) for name in printed}
+    if not printed or printed.keys() - found.keys():
+        return verdict("not measured", [NAMES[name] for name in printed if name not in found])
+    allowed = {name: spreads.tolerance(name, found[name], data, strategy, seeds) for name in printed}
     off = [
-        f"{NAMES[name]} {found[name][0]:.3f}, published {value:.3f}"
+        f"{NAMES[name]} {found[name]:.3f}, published {value:.3f}"
         for name, value in printed.items()
-        if (limit := allowed[name]) is not None and abs(leak(name, found[name][0]) - leak(name, value)) > limit
+        if (limit := allowed[name]) is not None and abs(leak(name, found[name]) - leak(name, value)) > limit
     ]
     if off:
-        return "contradicted", "; ".join(off)
+        return verdict("contradicted", off)
     wide = [
         f"{NAMES[name]}: the spread between seeds is not known"
         if limit is None
-        else f"{NAMES[name]}: only a difference above {limit:.2f} would have been seen"
+        else f"{NAMES[name]}: only a difference above {limit:.2f} would be detected"
         for name, limit in allowed.items()
         if limit is None or limit > WIDEST
     ]
-    return ("inconclusive", "; ".join(wide)) if wide else ("supported", "")
+    return verdict("inconclusive" if wide else "supported", wide)
+
+
+def image_limit(row: Row, result: Trained) -> int | None:
+    """Return how many images the preset of a row takes at most, before they are cut in quarters; None for all."""
+    return PRESETS[row.preset].scale(row.data, BY_ID[result.id].size).limit
 
 
 def judge_row(row: Row, result: Trained, spreads: Spreads) -> Verdict:
-    """Compare a row with the published one."""
-    if row.preset == "quick":
-        return Verdict("not compared", detail="a smoke test")
-    data = result.data_of(row)
-    found = {name: (each.mean, len(each.values)) for name in NAMES if (each := row.of(name)) is not None}
-    word, detail = compare(
-        row.paper or Printed(),
-        found,
-        lambda metric, mean, seeds: spreads.tolerance(metric, mean, data, row.strategy, seeds),
-    )
-    return Verdict(word, len(row.seeds), bool(data.reduced), detail)
+    """Compare a row with the published one, unless its preset limits the number of images."""
+    if image_limit(row, result) is not None:
+        return Verdict("not compared", detail=f"{result.data_of(row).a_quarter:,} training images")
+    found = {name: each.mean for name in NAMES if (each := row.of(name)) is not None}
+    return compare(row.paper or Printed(), found, result.data_of(row), row.strategy, spreads, len(row.seeds))
 
 
 def judge_claims(result: Trained, spreads: Spreads) -> tuple[ClaimFound, ...]:
@@ -250,7 +250,7 @@ def _tested(claim: Claim, rows: Sequence[Row], result: Trained, spreads: Spreads
     reach = quantile(min(n for _, n in errors)) * math.hypot(*(e for e, _ in errors)) / math.sqrt(seeds)
     word: Word = "inconclusive" if abs(difference) <= reach else "supported" if difference > 0 else "contradicted"
     both_differ = all(judge_row(row, result, spreads).word == "contradicted" for row in rows)
-    details = [f"a difference above {reach:.3f} would have been seen"] if word == "inconclusive" else []
+    details = [f"a difference above {reach:.3f} would be detected"] if word == "inconclusive" else []
     details += ["both rows differ from the published ones"] if both_differ else []
     return ClaimFound(claim, Verdict(word, seeds, reduced, "; ".join(details)), difference, reach, both_differ)
 
