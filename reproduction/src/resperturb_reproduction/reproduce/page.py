@@ -5,11 +5,10 @@ There is a summary, a page for each table, one for all sweeps, and one for the o
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, cast
 
 import jinja2
 
@@ -21,12 +20,13 @@ from resperturb_reproduction.reproduce.declarations import (
     DATA_TITLES,
     EXPERIMENTS,
     TOPICS,
+    Experiment,
     PageName,
     Topic,
     on_page,
 )
 from resperturb_reproduction.reproduce.presets import PRESETS
-from resperturb_reproduction.reproduce.readings import Look, Watched, judge, watched
+from resperturb_reproduction.reproduce.readings import Watched, judge, watched
 from resperturb_reproduction.reproduce.results import AnyResult, Computed, Row, Trained
 from resperturb_reproduction.reproduce.status import missing
 from resperturb_reproduction.reproduce.verdicts import (
@@ -45,7 +45,6 @@ from resperturb_reproduction.reproduce.verdicts import (
 # What the paper claims first: less leakage, and higher test accuracy than DP-SGD and than no noise.
 HEADLINE: tuple[Topic, ...] = ("lower AUC", "beats DP-SGD", "beats non-private")
 METRICS = ("auc", "train_accuracy", "test_accuracy")
-Line = tuple[str, ...]
 
 
 def write_pages(page: Path, results: Path, found: Mapping[str, AnyResult]) -> list[Path]:
@@ -84,8 +83,10 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(table=_table, fold=_fold, ids=on_page, by_id=BY_ID, titles=DATA_TITLES)
+    made.filters["html"] = _html
+    made.globals.update(by_id=BY_ID, experiments=EXPERIMENTS, ids=on_page, titles=DATA_TITLES, topics=TOPICS)
     made.globals.update(tolerance=TOLERANCE, widest=WIDEST)
+    made.globals.update(beside=beside, length=_length, named=_named, value=_value)
     return made
 
 
@@ -124,41 +125,44 @@ class Page:
         """Find the results whose rows are trained."""
         return [result for name in names if isinstance(result := self.found.get(name), Trained)]
 
-    def names(self, results: Sequence[Trained]) -> list[str]:
-        """Name the data set of each result."""
-        return [BY_ID[result.id].data_title for result in results]
+    def place(self, experiment: Experiment) -> str:
+        """Link the page of an experiment from the summary, or else its numbers."""
+        if experiment.page is None:
+            return self._link(f"{experiment.id}.json")
+        names = {"table": experiment.id, "sweeps": "sweeps"}
+        return f"{self.path.stem}/{names.get(experiment.page, 'open-row')}.md"
 
     def _link(self, name: str) -> str:
         return Path(os.path.relpath(self.results / name, self.path.parent)).as_posix()
 
+    def judge(self, row: Row, result: Trained) -> Verdict:
+        """Compare a row with the published one."""
+        return judge_row(row, result, self.spreads)
+
+    def claims(self, result: Trained) -> tuple[ClaimFound, ...]:
+        """Judge the claims of an experiment."""
+        return judge_claims(result, self.spreads)
+
+    def tally(self, results: Sequence[Trained]) -> str:
+        """Count the verdicts of claims."""
+        return _counts([found.verdict.word for result in results for found in self.claims(result)])
+
     # The summary
 
-    def headline(self) -> list[Line]:
-        """Say per table whether its headline holds, with the noisy row next to the published one."""
-        lines: list[Line] = []
+    def headline(self) -> Iterator[tuple[Trained, Row, str]]:
+        """Say for each table, by its first noisy row, whether its headline holds."""
         for result in self.trained(on_page("table")):
-            experiment = BY_ID[result.id]
             noisy = next((row for row in result.shown if row.gamma), None)
-            if noisy is None:
-                continue
-            claims = [found for found in judge_claims(result, self.spreads) if found.claim.topic in HEADLINE]
-            verdicts = [judge_row(noisy, result, self.spreads), *(found.verdict for found in claims)]
-            lines.append(
-                (
-                    f"[{experiment.data_title}]({self.path.stem}/{result.id}.md)",
-                    _holds(verdicts),
-                    beside(noisy, "test_accuracy"),
-                    beside(noisy, "auc"),
-                    "–" if noisy.strategy == "multiplicative" else self._decayed(noisy.data),
-                )
-            )
-        return lines
+            if noisy is not None:
+                claims = [found.verdict for found in self.claims(result) if found.claim.topic in HEADLINE]
+                yield result, noisy, _holds([self.judge(noisy, result), *claims])
 
-    def _decayed(self, data: str) -> str:
+    def decayed(self, data: str) -> str:
+        """Say what the noisy row of a data set gives with decay 5e-4 and no input noise."""
         for result in self.trained(["weight-decay"]):
             for row in result.shown:
                 if row.data == data and row.gamma and row.seeds:
-                    verdict = judge_row(row, result, self.spreads)
+                    verdict = self.judge(row, result)
                     return f"{_value(row, 'test_accuracy')}, AUC {_value(row, 'auc')}: published row {verdict}"
         names = {cell.name for cell in BY_ID["weight-decay"].cells if cell.data == data and cell.gamma}
         for one, verdict in self.readings():
@@ -170,7 +174,7 @@ class Page:
     def differences_alt(self) -> str:
         """Describe the figure of differences by its verdicts."""
         words = [
-            judge_row(row, result, self.spreads).word
+            self.judge(row, result).word
             for result in self.trained(on_page("table"))
             for row in result.shown
             if row.paper is not None
@@ -181,17 +185,20 @@ class Page:
         """Whether a row of the figure of differences has an audit."""
         return any(row.audit for result in self.trained(COMPARED) for row in result.shown)
 
-    def claims_matrix(self, tables: Sequence[Trained]) -> list[Line]:
-        """Give the claims of the tables by data set."""
-        judged = [judge_claims(result, self.spreads) for result in tables]
-        return [
-            (topic, *(next((_with_mark(f) for f in found if f.claim.topic == topic), "–") for found in judged))
-            for topic in TOPICS
-        ]
+    def marked(self, result: Trained, topic: Topic) -> str:
+        """Give the verdict of a table's claim with its marks."""
+        found = next((found for found in self.claims(result) if found.claim.topic == topic), None)
+        if found is None:
+            return "–"
+        verdict = found.verdict
+        if verdict.word not in DECIDED:
+            return verdict.word
+        seen = f" ({found.reach:.3f})" if verdict.word == "inconclusive" and found.reach is not None else ""
+        return f"{'○' if verdict.reduced else '●'} {verdict.word}{seen}{' †' if found.both_differ else ''}"
 
     def chance(self) -> str:
         """Count the claims that were tested, and those that chance alone would decide."""
-        every = [found for result in self.trained(self.found) for found in judge_claims(result, self.spreads)]
+        every = [found for result in self.trained(self.found) for found in self.claims(result)]
         tested = [found.verdict.seeds for found in every if found.verdict.word in DECIDED]
         seeds = " or ".join(map(str, sorted(set(tested)))) or "no"
         return (
@@ -199,29 +206,8 @@ class Page:
             f"Chance alone would decide about {expected_by_chance(every):.1f} of them."
         )
 
-    def budgets(self) -> list[Line]:
-        """Give the published budgets, and what the formula gives."""
-        rows = cast(list[dict[str, Any]], cast(Computed, self.found["budgets"]).numbers["rows"])
-        return [
-            (
-                f"{DATA_TITLES[row['data']]}, {row['name']}",
-                f"{row['published']:,g}",
-                f"{row['epsilon']:,.{0 if row['epsilon'] > 100 else 2}f}",
-            )
-            for row in rows
-        ]
-
-    def everything(self) -> list[Line]:
-        """Sum up every experiment in one line, with a link to its page, or else to its numbers."""
-        files = {"table": "{}.md", "sweeps": "sweeps.md", "open-row": "open-row.md", "settings": "open-row.md"}
-        lines: list[Line] = []
-        for e in EXPERIMENTS:
-            if (result := self.found.get(e.id)) is not None:
-                shown = f"{self.path.stem}/{files[e.page].format(e.id)}" if e.page else self._link(f"{e.id}.json")
-                lines.append((f"[{e.place}]({shown})", e.title, self._outcome(result)))
-        return lines
-
-    def _outcome(self, result: AnyResult) -> str:
+    def outcome(self, result: AnyResult) -> str:
+        """Sum up an experiment in one line."""
         if all(made.preset == "quick" for made in result.made):
             return "smoke test, not compared"
         if isinstance(result, Computed):
@@ -230,7 +216,7 @@ class Page:
             return "settings of ours for the open row"
         if result.kind == "roc":
             return "the rows of the sweeps; the paper publishes no numbers"
-        rows = [judge_row(row, result, self.spreads).word for row in result.shown if row.paper and row.seeds]
+        rows = [self.judge(row, result).word for row in result.shown if row.paper and row.seeds]
         counted = (("rows", _counts(rows)), ("claims", self.tally([result])))
         said = "; ".join(f"{name}: {counts}" for name, counts in counted if counts)
         said = said or "the paper publishes no numbers"
@@ -239,62 +225,16 @@ class Page:
             return f"{said} ({used[0].a_quarter:,} training images)"
         return said + (" (reduced)" if all(data.reduced for data in used) else "")
 
-    def missing(self) -> list[Line]:
+    def missing(self) -> list[tuple[str, int, float]]:
         """List what is not measured at full length."""
-        return [(what, str(count), f"{seconds / 3600:.1f}") for what, count, seconds in missing(self.found)]
+        return list(missing(self.found))
 
-    def missing_hours(self) -> float:
-        """Sum the core-hours of what is not measured at full length."""
-        return sum(seconds for _, _, seconds in missing(self.found)) / 3600
-
-    # Tables
-
-    def rows(self, result: Trained) -> list[Line]:
-        """Compare rows with the published ones."""
-        return [
-            (
-                _named(row, result),
-                judge_row(row, result, self.spreads).word if row.paper else "ours",
-                *(beside(row, name) for name in METRICS),
-                _length(row),
-            )
-            for row in result.shown
-        ]
+    # The other pages
 
     def decided(self, result: Trained) -> list[str]:
         """List the numbers that decided the verdicts of rows."""
-        verdicts = [(row, judge_row(row, result, self.spreads)) for row in result.shown if row.paper]
+        verdicts = [(row, self.judge(row, result)) for row in result.shown if row.paper]
         return [f"{_named(row, result)}: {verdict.detail}." for row, verdict in verdicts if verdict.detail]
-
-    def claims(self, results: Sequence[Trained]) -> list[Line]:
-        """Give the verdict of each claim, and the smallest difference that would have been detected."""
-        return [
-            (
-                f"{BY_ID[result.id].place}. {found.claim.text}" if len(results) > 1 else found.claim.text,
-                f"{found.verdict}{'; both rows differ from the published ones' if found.both_differ else ''}",
-                "–" if found.difference is None else f"{found.difference:+.3f}",
-                "–" if found.reach is None else f"{found.reach:.3f}",
-            )
-            for result in results
-            for found in judge_claims(result, self.spreads)
-        ]
-
-    def tally(self, results: Sequence[Trained]) -> str:
-        """Count the verdicts of claims."""
-        return _counts([f.verdict.word for result in results for f in judge_claims(result, self.spreads)])
-
-    def harder_attacks(self, result: Trained) -> list[Line]:
-        """Show attacks that the paper did not make, which may be of shorter trainings."""
-        lines = []
-        for row in result.attacked:
-            strongest = "–"
-            if (audit := row.audit) is not None:
-                low, high = audit.auc_interval
-                shadows = f"{audit.shadows or 'no'} shadow models"
-                strongest = f"{audit.auc:.3f} [{low:.3f}, {high:.3f}] ({audit.strongest}, {shadows})"
-            values = (_value(row, name) for name in ("auc", "adaptive_auc"))
-            lines.append((_named(row, result), _length(row), *values, strongest))
-        return lines
 
     def rates(self, result: Trained) -> tuple[str, ...]:
         """Name the rows whose attack network had other units or another rate than the paper's."""
@@ -337,18 +277,6 @@ class Page:
             lines += [". ".join(dict.fromkeys(parts)) + "."] if every else []
         return lines
 
-    # Sweeps and the open row
-
-    def theorem(self, result: Trained) -> list[Line]:
-        """Compare the gap that Theorem 3's factor predicts with the measured one."""
-        assert result.theorem is not None
-        predicted = {gamma: f"{gap:.3f}" for gamma, gap in (result.theorem.predicted_gap or {}).items()}
-        measured = {f"{row.gamma:g}": _value(row, "gap") for row in result.shown}
-        return [
-            (gamma, f"{ratio:.3f}", predicted.get(gamma, "–"), measured.get(gamma, "–"))
-            for gamma, ratio in result.theorem.ratios.items()
-        ]
-
     def readings(self) -> list[tuple[Watched, Verdict]]:
         """Judge each reading by its last look."""
         result = self.found.get("readings")
@@ -369,24 +297,7 @@ class Page:
             ends = f"{len(ended)} finished readings of published rows: {_counts([word for _, word in ended])}"
         return f"Paths of training and test accuracy. {ends or 'No reading is finished'}."
 
-    def trajectories(self) -> list[Line]:
-        """Say where each reading ends, and where it comes nearest to its published row."""
-
-        def numbers(look: Look) -> str:
-            return f"{look.train_accuracy:.3f} / {look.test_accuracy:.3f} / {look.auc:.3f}"
-
-        return [
-            (
-                f"{DATA_TITLES[one.data]}, {one.label}",
-                verdict.word if one.finished else f"at epoch {one.looks[-1].epoch} of {one.epochs}",
-                numbers(one.looks[-1]),
-                "–" if one.end is None else f"{one.end.answers.averaged_test_accuracy:.3f}",
-                f"{numbers(one.nearest)}, {one.nearest.epoch}",
-            )
-            for one, verdict in self.readings()
-        ]
-
-    def precision(self) -> list[Line]:
+    def precision(self) -> list[tuple[str, ...]]:
         """Compare rows that were trained in bfloat16 with the same rows in 32 bits."""
         lines = []
         for result in self.trained(self.found):
@@ -401,34 +312,6 @@ class Page:
                     cells.append(f"{mean:.3f} / {row.mean(metric):.3f} (± {seen})")
                 lines += [(same.name, _length(row), *cells)] if cells else []
         return lines
-
-    def settings(self, result: Trained) -> list[Line]:
-        """List rows without a verdict: settings of ours."""
-        return [(_named(row, result), *(_value(row, name) for name in METRICS), _length(row)) for row in result.shown]
-
-    def answers(self, result: Trained) -> list[Line]:
-        """Compare accuracies of one draw, of averaged draws, and without noise."""
-        rows = [row for row in result.shown if row.gamma and row.of("averaged_test_accuracy") is not None]
-        ways = ("test_accuracy", "averaged_test_accuracy", "noiseless_test_accuracy")
-        return [(_named(row, result), *(_value(row, way) for way in ways)) for row in rows]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; nothing without rows.
-
-    >>> print(_table(("a", "b"), [("1", "2")]))
-    | a | b |
-    |---|---|
-    | 1 | 2 |
-    """
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines]) if lines else ""
-
-
-def _fold(title: str, items: Sequence[str]) -> str:
-    """Write a list that opens on demand, in HTML, which every Markdown reader shows."""
-    listed = "".join(f"<li>{_html(item)}</li>" for item in items)
-    return f"<details><summary>{title}</summary><ul>{listed}</ul></details>" if items else ""
 
 
 def _html(text: str) -> str:
@@ -456,14 +339,6 @@ def _holds(verdicts: Sequence[Verdict]) -> str:
     answer = "no" if "contradicted" in words else "yes" if words == {"supported"} else "undecided"
     least = Verdict("supported", min(v.seeds for v in decided), any(v.reduced for v in decided))
     return f"**{answer}** {str(least).removeprefix('supported ')}"
-
-
-def _with_mark(found: ClaimFound) -> str:
-    verdict = found.verdict
-    if verdict.word not in DECIDED:
-        return verdict.word
-    seen = f" ({found.reach:.3f})" if verdict.word == "inconclusive" and found.reach is not None else ""
-    return f"{'○' if verdict.reduced else '●'} {verdict.word}{seen}{' †' if found.both_differ else ''}"
 
 
 def _counts(words: Sequence[str]) -> str:
