@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from torch import Tensor, nn
+
 from resperturb.bounds import RECORD, AttackScores, roc_points
+from resperturb.data import ImageSet
 from resperturb.engine import Engine, local_engine
 from resperturb.errors import ResperturbError
 from resperturb.files import read_json, write_json
 from resperturb.perturbation import noise_off
-from resperturb.training import DataConfig, Run, accuracy, audit_run, load_inputs, predict
+from resperturb.training import DataConfig, Run, TrainConfig, accuracy, audit_run, load_inputs, predict
 from resperturb_reproduction.attack_network import UNITS
 from resperturb_reproduction.attackers import shadow_attack
 from resperturb_reproduction.reproduce.declarations import DATA_TITLES, PAPER_IDC_TRAINING_IMAGES, Size
@@ -141,33 +144,40 @@ def kept_audit(target: Run) -> AuditSummary | None:
     return None if kept is None else kept.found
 
 
+def outputs(
+    model: nn.Module,
+    config: TrainConfig,
+    images: ImageSet,
+    count: int | None = None,
+    draws: int = 1,
+    silent: bool = False,
+) -> Tensor:
+    """Return the logits of the first images: averaged over draws of the noise, or with the noise ``silent``."""
+    chosen = images.images if count is None else images.images[:count]
+    with noise_off(model) if silent else nullcontext():
+        return predict(model, chosen, mean=config.mean, std=config.std, draws=draws, seed=config.seed)
+
+
+def right(logits: Tensor, images: ImageSet) -> float:
+    """Return the accuracy of logits of the first images."""
+    return accuracy(logits, images.labels[: len(logits)])
+
+
 def measure_answers(target: Run) -> NoiseAccuracies:
     """Measure the accuracies with the noise averaged and switched off, once."""
     path = target.path / "reproduce" / "answers.json"
     kept = _kept(NoiseAccuracies, path, lambda k: k.draws == AVERAGED_DRAWS)
     if kept is not None:
         return kept
-    inputs, config = load_inputs(target.config.data), target.config
-    model = target.load_model()
+    inputs, model = load_inputs(target.config.data), target.load_model()
 
-    def measured(silent: bool) -> list[float]:
-        with noise_off(model) if silent else nullcontext():
-            return [
-                accuracy(
-                    predict(
-                        model,
-                        images.images,
-                        mean=config.mean,
-                        std=config.std,
-                        draws=1 if silent else AVERAGED_DRAWS,
-                        seed=config.seed,
-                    ),
-                    images.labels,
-                )
-                for images in (inputs.members(), inputs.test)
-            ]
+    def measured(draws: int = 1, silent: bool = False) -> list[float]:
+        return [
+            right(outputs(model, target.config, part, draws=draws, silent=silent), part)
+            for part in (inputs.members(), inputs.test)
+        ]
 
-    found = NoiseAccuracies(AVERAGED_DRAWS, *measured(silent=False), *measured(silent=True))
+    found = NoiseAccuracies(AVERAGED_DRAWS, *measured(AVERAGED_DRAWS), *measured(silent=True))
     write_json(path, found)
     return found
 

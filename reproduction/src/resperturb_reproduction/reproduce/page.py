@@ -265,7 +265,7 @@ class Page:
                 parts.append(
                     f"{data.shown} (fingerprint {data.fingerprint}): {data.training_images:,} training images, "
                     f"{data.a_quarter:,} per quarter, {data.test_images:,} test images{groups}; "
-                    f"{data.reduced or 'the settings of the paper as we read them'}"
+                    f"{data.reduced or 'nothing reduced'}"
                 )
             if len(every) == 1 and every[0].trainings:
                 parts.append(f"{every[0].trainings} trainings of {every[0].seconds / 3600:.2f} hours in all")

@@ -50,7 +50,8 @@ class Preset:
 
     def scale(self, data: str, size: Size) -> Scale:
         """Say how a data set is trained on in tables, in sweeps, or to choose between settings."""
-        return {"table": self.table, "sweep": self.sweep, "choice": self.choice}[size][data]
+        scales: Mapping[str, Scale] = getattr(self, size)
+        return scales[data]
 
     def seeds_of(self, experiment: Experiment) -> int:
         """Say how many trainings a row of an experiment is the mean of."""

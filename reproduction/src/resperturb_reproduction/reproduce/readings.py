@@ -6,7 +6,6 @@ meets a published row says something only if the training ends there.
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,16 +17,13 @@ from torch import Tensor, nn
 from resperturb.data import ImageSet
 from resperturb.errors import BusyError
 from resperturb.files import plain, write_bytes
-from resperturb.perturbation import noise_off
 from resperturb.training import (
     Inputs,
     Run,
     TrainConfig,
-    accuracy,
     build_model,
     load_inputs,
     open_run,
-    predict,
     train,
 )
 from resperturb_reproduction.reproduce.declarations import DATA_TITLES, READINGS, Experiment, Printed
@@ -38,6 +34,8 @@ from resperturb_reproduction.reproduce.measures import (
     kept_audit,
     measure_answers,
     measure_audit,
+    outputs,
+    right,
 )
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import Preset
@@ -128,29 +126,18 @@ def _measured(model: nn.Module, config: TrainConfig, inputs: Inputs, epoch: int)
     members, out = inputs.members(), inputs.train.select(inputs.quarters.target_out)
 
     def answers(images: ImageSet, count: int = IMAGES, draws: int = 1, silent: bool = False) -> Tensor:
-        with noise_off(model) if silent else nullcontext():
-            return predict(
-                model,
-                images.images[:count],
-                mean=config.mean,
-                std=config.std,
-                draws=draws,
-                seed=config.seed,
-            )
-
-    def share_right(logits: Tensor, images: ImageSet) -> float:
-        return accuracy(logits, images.labels[: len(logits)])
+        return outputs(model, config, images, count, draws, silent)
 
     of_members, of_test = answers(members), answers(inputs.test)
     averaged = one_draw = noiseless = None
     if config.is_noisy:
-        answered = answers(inputs.test, AVERAGED_IMAGES, DRAWS)
-        averaged, one_draw = (share_right(logits, inputs.test) for logits in (answered, of_test[: len(answered)]))
-        noiseless = share_right(answers(inputs.test, silent=True), inputs.test)
+        mean = answers(inputs.test, AVERAGED_IMAGES, DRAWS)
+        averaged, one_draw = right(mean, inputs.test), right(of_test[: len(mean)], inputs.test)
+        noiseless = right(answers(inputs.test, silent=True), inputs.test)
     return Look(
         epoch=epoch,
-        train_accuracy=share_right(of_members, members),
-        test_accuracy=share_right(of_test, inputs.test),
+        train_accuracy=right(of_members, members),
+        test_accuracy=right(of_test, inputs.test),
         auc=confidence_auc(of_members, answers(out)),
         averaged_test_accuracy=averaged,
         one_draw_there=one_draw,

@@ -7,9 +7,9 @@ each other only at the same preset.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Discriminator, JsonValue, Tag
+from pydantic import JsonValue
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_json
@@ -218,15 +218,6 @@ class Computed:
     schema: int = SCHEMA
 
 
-def _tag(value: object) -> str:
-    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return "computed" if kind == "computed" else "trained"
-
-
-Result = Annotated[
-    Annotated[Trained, Tag("trained")] | Annotated[Computed, Tag("computed")],
-    Discriminator(_tag),
-]
 AnyResult = Trained | Computed
 
 
@@ -307,7 +298,7 @@ def refuse_smoke_test(present: AnyResult | None, folder: Path, preset: str) -> N
 def load(folder: Path, experiment: str) -> AnyResult | None:
     """Read a result; None if there is none, or it is damaged or of another version of this program."""
     try:
-        found: AnyResult = read_json(Result, folder / f"{experiment}.json")  # type: ignore[arg-type]
+        found: AnyResult = read_json(AnyResult, folder / f"{experiment}.json")  # type: ignore[arg-type]
     except ResperturbError:
         return None
     whole = found.schema == SCHEMA and found.id == experiment and all(made.preset in PRESETS for made in found.made)

@@ -6,6 +6,7 @@ resumes there.
 
 import math
 import os
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,6 @@ from resperturb_reproduction.reproduce.functions import FUNCTIONS, generalisatio
 from resperturb_reproduction.reproduce.library import Library, audited_models
 from resperturb_reproduction.reproduce.measures import (
     AttackFound,
-    NoiseAccuracies,
     describe_data,
     kept_audit_of,
     measure_answers,
@@ -30,6 +30,7 @@ from resperturb_reproduction.reproduce.results import AuditSummary, Measured, Ro
 from resperturb_reproduction.reproduce.verdicts import accuracy_error, spread
 
 OnResult = Callable[[Measured], None]
+AUCS = {"paper": "auc", "adaptive": "adaptive_auc"}
 
 
 def run_experiments(
@@ -97,13 +98,13 @@ def _configs(unit: Unit, preset: Preset) -> list[TrainConfig]:
 
 @dataclass(frozen=True)
 class _Seed:
-    """One training of a row, and what was measured of it."""
+    """One training of a row, and what was measured of it: each metric with its sampling error."""
 
     number: int
     run: Run
     attacks: dict[str, AttackFound]
-    answers: NoiseAccuracies | None
-    used: tuple[Run, ...]
+    values: dict[str, tuple[float, float]]
+    trained: dict[str, float]
     why: tuple[str, ...]
 
 
@@ -124,11 +125,12 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, m
     config = target_config(cell, preset.scale(cell.data, experiment.size), 0)
     whys = {why for one in found for why in one.why} | ({library.failure(config)} - {None})
     audit: AuditSummary | None = None
-    models: list[Run] = []
+    audited: dict[str, float] = {}
     if "audit" in experiment.attacks and found and found[0].number == 0 and cell.networks == 1:
         audit, why = _audit(found[0].run, preset, library, make_audit)
         whys |= {why} - {None}
-        models = [] if why else audited_models(found[0].run.path)
+        if not why:
+            audited = {run.config.digest: run.result.seconds for run in audited_models(found[0].run.path)}
     attack = found[0].attacks.get("paper") if found else None
     return Row(
         key=cell.key,
@@ -138,7 +140,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, m
         strategy=cell.strategy,
         gamma=cell.gamma,
         paper=cell.paper,
-        measured=_numbers(found),
+        measured={metric: _over_seeds(found, metric) for metric in dict.fromkeys(m for s in found for m in s.values)},
         seeds=tuple(one.number for one in found),
         runs=tuple(one.run.config.digest for one in found),
         epochs=config.epochs,
@@ -149,7 +151,7 @@ def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, m
         roc=None if attack is None else attack.roc,
         attack_units=UNITS if attack is None else attack.attack_units,
         attack_learning_rates=tuple(sorted({a.attack_learning_rate for one in found for a in one.attacks.values()})),
-        trained={run.config.digest: run.result.seconds for one in found for run in (*one.used, *models)},
+        trained=dict(ChainMap(*(one.trained for one in found), audited)),
     )
 
 
@@ -170,38 +172,24 @@ def _one_seed(experiment: Experiment, cell: Cell, preset: Preset, library: Libra
             attacks[name] = measure_attack(name, target, shadow)
         except ResperturbError as error:
             whys.append(f"{name} attack: {error}")
-    answers = measure_answers(target) if experiment.answers else None
-    return _Seed(seed, target, attacks, answers, tuple(used), tuple(whys))
+    result = target.result
+    train = accuracy_error(result.train_accuracy, result.records)
+    test = accuracy_error(result.test_accuracy, result.test_records)
+    accuracies = {"train_accuracy": result.train_accuracy, "test_accuracy": result.test_accuracy}
+    if experiment.answers:
+        accuracies |= {name: value for name, value in vars(measure_answers(target)).items() if name != "draws"}
+    values = {AUCS[name]: (attack.auc, attack.auc_error) for name, attack in attacks.items()}
+    values |= {name: (value, train if "train" in name else test) for name, value in accuracies.items()}
+    values["gap"] = result.gap, math.hypot(train, test)
+    trained = {run.config.digest: run.result.seconds for run in used}
+    return _Seed(seed, target, attacks, values, trained, tuple(whys))
 
 
-def _numbers(found: Sequence[_Seed]) -> dict[str, Spread | None]:
-    """Summarise every metric over the seeds that have it."""
-    if not found:
-        return {}
-    first = found[0].run.result
-    train_error = accuracy_error(first.train_accuracy, first.records)
-    test_error = accuracy_error(first.test_accuracy, first.test_records)
-    attacked = [one.attacks for one in found]
-    auc_errors = {name: each[name].auc_error for each in reversed(attacked) for name in each}
-    measured: dict[str, dict[int, float]] = {}
-    for one in found:
-        result = one.run.result
-        aucs = {"auc": one.attacks.get("paper"), "adaptive_auc": one.attacks.get("adaptive")}
-        values = {metric: attack.auc for metric, attack in aucs.items() if attack is not None}
-        values |= {"train_accuracy": result.train_accuracy, "test_accuracy": result.test_accuracy, "gap": result.gap}
-        values |= {} if one.answers is None else vars(one.answers)
-        for metric, value in values.items():
-            measured.setdefault(metric, {})[one.number] = value
-    measured.pop("draws", None)
-
-    def error(metric: str) -> float:
-        if metric == "gap":
-            return math.hypot(train_error, test_error)
-        if metric.endswith("auc"):
-            return auc_errors["paper" if metric == "auc" else "adaptive"]
-        return train_error if "train" in metric else test_error
-
-    return {metric: spread(list(of.values()), error(metric), list(of)) for metric, of in measured.items()}
+def _over_seeds(found: Sequence[_Seed], metric: str) -> Spread:
+    """Summarise a metric over the seeds that have it."""
+    those = [one for one in found if metric in one.values]
+    values, errors = zip(*(one.values[metric] for one in those), strict=True)
+    return spread(values, errors[0], [one.number for one in those])
 
 
 def _audit(target: Run, preset: Preset, library: Library, make: bool) -> tuple[AuditSummary | None, str | None]:
