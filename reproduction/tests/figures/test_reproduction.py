@@ -60,7 +60,7 @@ def test_sweeps_are_small_multiples(tmp_path: Path) -> None:
     found = {name: drawn(name) for name in ("cifar10-sweep", "idc-sweep-multiplicative")}
     figure = figures.sweeps_figure(found)
     shown = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in shown] == ["CIFAR10, Strategy I", "IDC, Strategy II", "", ""]
+    assert [axes.get_title(loc="left") for axes in shown] == ["CIFAR10", "IDC (II)", "", ""]
     save_figure(figure, tmp_path / "sweeps", ("svg",))
 
 

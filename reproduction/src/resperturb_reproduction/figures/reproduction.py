@@ -7,8 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from resperturb_reproduction.figures.style import (
     BLUE,
     GREEN,
@@ -21,8 +19,8 @@ from resperturb_reproduction.figures.style import (
     page_style,
     paper_style,
 )
-from resperturb_reproduction.reproduce.declarations import COMPARED, DATA_TITLES
-from resperturb_reproduction.reproduce.results import AnyResult, Computed, Measured, Row, Trained
+from resperturb_reproduction.reproduce.declarations import BY_ID, COMPARED, DATA_TITLES, EXPERIMENTS
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, Measured, Row, Spread, Trained
 from resperturb_reproduction.reproduce.verdicts import Spreads, leak, quantile
 
 if TYPE_CHECKING:
@@ -31,14 +29,8 @@ if TYPE_CHECKING:
 
 LOOKS = ((INK, "-"), (BLUE, "--"), (PURPLE, "-."), (ORANGE, ":"))
 STAR: dict[str, Any] = {"marker": "*", "markersize": 10, "markerfacecolor": "none", "linestyle": "none"}
-METRICS = (
-    ("auc", "attack AUC", BLUE),
-    ("train_accuracy", "training accuracy", GREY),
-    ("test_accuracy", "test accuracy", GREEN),
-)
-SWEEPS = tuple(
-    f"{data}-sweep{ending}" for ending in ("", "-multiplicative") for data in ("idc", "cifar10", "cifar100")
-)
+SHOWN = (("auc", "attack AUC", BLUE), ("test_accuracy", "test accuracy", GREEN))
+SWEEPS = tuple(experiment.id for experiment in EXPERIMENTS if experiment.kind == "sweep")
 
 
 def draw(measured: Measured) -> "dict[str, Figure]":
@@ -75,7 +67,7 @@ def differences_figure(found: Mapping[str, AnyResult]) -> "Figure":
     """Draw measured minus published values of every table row, with the range in which a value is met."""
     spreads = Spreads(found.values())
     lines = [
-        (name, result, row)
+        (result, row)
         for name in COMPARED
         if isinstance(result := found.get(name), Trained)
         for row in result.shown
@@ -84,54 +76,48 @@ def differences_figure(found: Mapping[str, AnyResult]) -> "Figure":
     with page_style():
         figure = _figure(5.5, 1.0 + 0.22 * len(lines))
         panels = figure.subplots(1, 2, sharey=True)
-        places = np.arange(len(lines))[::-1]
-        for axes, (metric, label, colour) in zip(panels, (METRICS[0], METRICS[2]), strict=True):
-            for place, (_, result, row) in zip(places, lines, strict=True):
+        for axes, (metric, label, colour) in zip(panels, SHOWN, strict=True):
+            for place, (result, row) in enumerate(lines):
                 measured, printed = row.of(metric), getattr(row.paper, metric)
                 if measured is None or printed is None:
                     continue
-                data = result.data_of(row)
+                data, published = result.data_of(row), leak(metric, printed)
                 allowed = spreads.tolerance(metric, measured.mean, data, row.strategy, len(row.seeds))
                 if allowed is not None:
                     axes.plot([-allowed, allowed], [place] * 2, color="#D0D0D0", linewidth=6, solid_capstyle="butt")
-                axes.plot(leak(metric, measured.mean) - leak(metric, printed), place, "o", color=colour)
+                axes.plot(leak(metric, measured.mean) - published, place, "o", color=colour)
                 if metric == "auc" and row.audit is not None:
-                    strongest = leak(metric, row.audit.auc) - leak(metric, printed)
-                    axes.plot(strongest, place, "D", color=VERMILLION, markerfacecolor="none")
+                    axes.plot(leak(metric, row.audit.auc) - published, place, "D", color=VERMILLION, mfc="none")
             axes.axvline(0, color=INK, linewidth=0.8)
             axes.set_title("|AUC − 0.5|" if metric == "auc" else label)
             axes.grid(axis="y", visible=False)
             axes.locator_params(axis="x", nbins=4)
         figure.supxlabel("measured − published", fontsize=9.0)
-        panels[0].set_yticks(places, [_line_name(name, row) for name, _, row in lines])
-        panels[0].set_ylim(-0.7, len(lines) - 0.3)
+        names = [f"{DATA_TITLES[row.data]}{BY_ID[result.id].mark}, {short(row)}" for result, row in lines]
+        panels[0].set_yticks(range(len(lines)), names)
+        panels[0].set_ylim(len(lines) - 0.3, -0.7)
     return figure
-
-
-def _line_name(name: str, row: Row) -> str:
-    strategy = " (II)" if name == "idc-table-multiplicative" else ""
-    return f"{DATA_TITLES[row.data]}{strategy}, {short(row)}"
 
 
 def sweeps_figure(found: Mapping[str, AnyResult]) -> "Figure":
     """Draw AUC and test accuracy over gamma for every sweep, as small multiples."""
     sweeps = [result for name in SWEEPS if isinstance(result := found.get(name), Trained) and result.shown]
+    lines = 2 * math.ceil(len(sweeps) / 3)
     with page_style():
-        figure = _figure(5.5, 1.7 * 2 * math.ceil(len(sweeps) / 3))
-        grid = figure.subplots(2 * math.ceil(len(sweeps) / 3), 3, squeeze=False)
+        figure = _figure(5.5, 1.7 * lines)
+        grid = figure.subplots(lines, 3, squeeze=False)
         for axes in grid.flat:
             axes.set_visible(False)
         for number, result in enumerate(sweeps):
-            for offset, (metric, label, colour) in enumerate((METRICS[0], METRICS[2])):
+            for offset, (metric, label, colour) in enumerate(SHOWN):
                 axes = grid[2 * (number // 3) + offset, number % 3]
                 axes.set_visible(True)
                 _over_gamma(axes, result.shown, metric, colour)
                 axes.locator_params(axis="y", nbins=4)
                 if number % 3 == 0:
                     axes.set_ylabel(label)
-                if offset == 0:
-                    strategy = "II" if result.id.endswith("multiplicative") else "I"
-                    axes.set_title(f"{DATA_TITLES[result.shown[0].data]}, Strategy {strategy}")
+                if metric == "auc":
+                    axes.set_title(BY_ID[result.id].data_title)
                     axes.axhline(0.5, color=GREY, linestyle=":", linewidth=0.8)
                 else:
                     axes.set_xlabel(r"$\gamma$")
@@ -139,24 +125,17 @@ def sweeps_figure(found: Mapping[str, AnyResult]) -> "Figure":
 
 
 def _over_gamma(axes: "Axes", rows: Sequence[Row], metric: str, colour: str) -> None:
+    for row in rows:
+        if (published := getattr(row.paper, metric, None)) is not None:
+            axes.plot(row.gamma, published, **STAR, markeredgecolor=INK)
     kept = [(row.gamma, found) for row in rows if (found := row.of(metric)) is not None]
     if kept:
-        axes.errorbar(
-            [gamma for gamma, _ in kept],
-            [found.mean for _, found in kept],
-            yerr=[_bar(row, metric) for row in rows if row.of(metric) is not None],
-            color=colour,
-            marker="o",
-            capsize=2,
-        )
-    stars = [(row.gamma, value) for row in rows if (value := getattr(row.paper, metric, None)) is not None]
-    if stars:
-        axes.plot(*zip(*stars, strict=True), **STAR, markeredgecolor=INK)
+        gammas, means, bars = zip(*((gamma, found.mean, _bar(found)) for gamma, found in kept), strict=True)
+        axes.errorbar(gammas, means, yerr=bars, color=colour, marker="o", capsize=2)
 
 
-def _bar(row: Row, metric: str) -> float:
-    found = row.of(metric)
-    assert found is not None
+def _bar(found: Spread) -> float:
+    """Give half of the 95% interval of the mean."""
     n = len(found.values)
     return found.error * (quantile(n - 1) / math.sqrt(n) if n > 1 else 1.96)
 

@@ -24,8 +24,7 @@ PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, BLACK, YELLOW)
 GREY = "#6E6E6E"
 INK = "#333333"
 
-# Widths in inches: a column, and a page of two columns.
-COLUMN, PAGE = 3.4, 7.0
+PAGE = 7.0  # inches
 
 _STYLE: dict[str, object] = {
     "font.family": "sans-serif",

@@ -150,8 +150,13 @@ class Experiment:
 
     @property
     def data_title(self) -> str:
-        """The name of its data set; *(II)* marks multiplicative noise."""
-        return DATA_TITLES[self.data[0]] + (" (II)" if any(cell.multiplicative for cell in self.cells) else "")
+        """The name of its data set, with its mark."""
+        return DATA_TITLES[self.data[0]] + self.mark
+
+    @property
+    def mark(self) -> str:
+        """What marks multiplicative noise, the paper's Strategy II."""
+        return " (II)" if any(cell.multiplicative for cell in self.cells) else ""
 
 
 @dataclass(frozen=True, config=STRICT)
