@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from resperturb.bounds import clopper_pearson, gdp, one_run, one_run_fdp
+from resperturb.bounds import clopper_pearson, gdp, one_run
 from resperturb.privacy.gaussian import epsilon_for_delta
 
 DELTA, ALPHA = 1e-5, 0.05
@@ -22,8 +22,6 @@ OURS: dict[str, Bound] = {
     "clopper_pearson": lambda m, n: clopper_pearson(m, n).epsilon,
     "gdp": lambda m, n: gdp(m, n).epsilon,
     "one_run": lambda m, n: one_run(m, n).epsilon,
-    "one_run_fdp": lambda m, n: one_run_fdp(m, n).epsilon,
-    "one_run_fdp, Gaussian": lambda m, n: one_run_fdp(m, n, curve="gaussian").epsilon,
 }
 
 

@@ -41,12 +41,9 @@ def privacy_meter() -> Bounds:
 
 def resperturb() -> Bounds:
     """What an audit of this library bounds one attack by."""
-    from resperturb.bounds import one_run, one_run_fdp
+    from resperturb.bounds import one_run
 
-    return {
-        "one_run": lambda ins, outs: one_run(ins, outs, delta=DELTA, confidence=1 - ALPHA).epsilon,
-        "one_run_fdp": lambda ins, outs: one_run_fdp(ins, outs, delta=DELTA, confidence=1 - ALPHA).epsilon,
-    }
+    return {"one_run": lambda ins, outs: one_run(ins, outs, delta=DELTA, confidence=1 - ALPHA).epsilon}
 
 
 TOOLS = {"jax-privacy": jax_privacy, "privacy-meter": privacy_meter, "resperturb": resperturb}

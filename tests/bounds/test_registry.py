@@ -13,7 +13,6 @@ def test_every_registered_bound_holds_for_a_stated_design_and_names_itself():
         "clopper_pearson": "independent",
         "gdp": "independent",
         "one_run": "coins",
-        "one_run_fdp": "coins",
     }
     for name in BOUNDS:
         found = BOUNDS[name].compute(SCORES, 1e-4, 0.9)

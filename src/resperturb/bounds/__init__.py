@@ -6,7 +6,7 @@ Higher scores mean *member* everywhere. Every lower bound states its delta, its 
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate, attack_metrics
 from resperturb.bounds.audit_result import CANARIES, GROUP, RECORD, AttackResult, AttackScores, AuditResult
 from resperturb.bounds.comparison import Comparison
-from resperturb.bounds.fdp import one_run_fdp
+from resperturb.bounds.fdp import one_run_fdp as one_run_fdp
 from resperturb.bounds.intervals import Interval, binomial_interval
 from resperturb.bounds.metrics import RocCurve, auc, balanced_accuracy, roc_curve, roc_points
 from resperturb.bounds.one_run import one_run
@@ -44,7 +44,6 @@ __all__ = [
     "clopper_pearson",
     "gdp",
     "one_run",
-    "one_run_fdp",
     "read_scores",
     "register_bound",
     "roc_curve",

@@ -28,7 +28,7 @@ CAVEATS = (
     "An epsilon of 0 means that this attack showed nothing; it does not mean that nothing leaks.",
     "Take the recommended bound, or settle on another before looking: the largest of several bounds does not hold "
     "with the stated confidence.",
-    "one_run and one_run_fdp hold only if every canary was put in by its own fair coin.",
+    "one_run holds only if every canary was put in by its own fair coin.",
     "gdp assumes a Gaussian privacy curve.",
     "balanced_accuracy is that of the best threshold in hindsight, which flatters the attack when scores are few.",
 )
