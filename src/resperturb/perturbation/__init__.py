@@ -1,8 +1,8 @@
 """The mechanism: strategies of noise, :func:`perturb`, the junctions it finds, and weights that keep their noise."""
 
+from resperturb.noise.rounding import NoiseLostError
 from resperturb.perturbation.junctions import HasJunction, JunctionNoise, join, junctions
 from resperturb.perturbation.perturb import noise_off, perturb, seeded_predictions, strategy_of
-from resperturb.perturbation.precision import NoiseLostError
 from resperturb.perturbation.presence import NoiseAt, NoiseCheck, verify_noise
 from resperturb.perturbation.strategies.additive import Additive
 from resperturb.perturbation.strategies.multiplicative import Multiplicative

@@ -16,8 +16,8 @@ from torch import Tensor, fx, nn
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.noise import Draw, NoiseSource
+from resperturb.noise.rounding import NoiseLostError, added, is_half
 from resperturb.perturbation.junctions import JunctionNoise, Slot, is_reached, slots_of
-from resperturb.perturbation.precision import NoiseLostError, added, is_half
 from resperturb.perturbation.strategy import NoisyPlace, Probe, Strategy
 
 MARK = "_perturbation"

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from resperturb.errors import UsageError
 from resperturb.noise import Draw, NoiseSource
-from resperturb.perturbation.precision import added, autocast_type
+from resperturb.noise.rounding import added, autocast_type
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
 if TYPE_CHECKING:

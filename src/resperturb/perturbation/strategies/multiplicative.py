@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from resperturb.errors import UsageError
 from resperturb.noise import Draw, NoiseSource
-from resperturb.perturbation.precision import NoiseLostError, added
+from resperturb.noise.rounding import NoiseLostError, added
 from resperturb.perturbation.strategy import Probe, Strategy, TrainingFacts, check_level, register_strategy
 
 if TYPE_CHECKING:
