@@ -23,10 +23,7 @@ def wait_passively() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Describe the time, the versions and the machine of a result.
-
-    Returns:
-        What is known, by name; the number of torch's threads only if torch is loaded.
+    """Describe the time, the versions and the machine of a result; torch's threads only if torch is loaded.
 
     >>> sorted(environment())[:3]
     ['machine', 'made', 'python']

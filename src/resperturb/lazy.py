@@ -9,15 +9,9 @@ Names = Mapping[str, Sequence[str]]
 
 
 def lazy_names(package: str, rooms: Names, moved: Names | None = None) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return the ``__getattr__`` of a package, whose modules have the names ``rooms``.
 
-    Args:
-        package: Name of the package.
-        rooms: The names that each of its modules has.
-        moved: The old names that are in another package now; they work for one more version, with a warning.
-
-    Returns:
-        A function that finds a name.
+    ``moved`` are old names that are in another package now; they work for one more version, with a warning.
 
     >>> lazy_names("resperturb", {"errors": ["UsageError"]})("UsageError").__name__
     'UsageError'

@@ -57,9 +57,6 @@ def register_attack(
             ``"each"`` if it reads the values of single shadow models by ``evidence.each``.
         combinations: The ways to combine draws on which it makes sense.
 
-    Returns:
-        The decorator; it returns the function unchanged.
-
     Raises:
         UsageError: If another attack has this name.
 

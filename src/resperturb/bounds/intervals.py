@@ -28,15 +28,7 @@ def upper_limit(successes: ArrayLike, trials: int, alpha: float | NDArray[np.flo
 
 
 def binomial_interval(successes: int, trials: int, confidence: float) -> Interval:
-    """Return the two-sided Clopper-Pearson interval of a rate.
-
-    Args:
-        successes: How often it happened.
-        trials: How often it could have.
-        confidence: With which probability the interval covers the true rate, at least.
-
-    Returns:
-        Both ends.
+    """Return the two-sided Clopper-Pearson interval of a rate, which covers the true one with ``confidence`` or more.
 
     >>> [round(end, 4) for end in binomial_interval(0, 10, 0.95)]
     [0.0, 0.3085]

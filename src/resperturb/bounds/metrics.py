@@ -28,14 +28,9 @@ class RocCurve:
 
 
 def auc(members: ArrayLike, nonmembers: ArrayLike) -> float:
-    """Return the chance that a random member scores above a random non-member; a tie counts half.
+    """Return the area under the ROC curve.
 
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-
-    Returns:
-        The area under the ROC curve.
+    It is the chance that a random member scores above a random non-member; a tie counts half.
 
     Raises:
         UsageError: A score is NaN, or one of the two sides is empty.
@@ -54,13 +49,6 @@ def auc(members: ArrayLike, nonmembers: ArrayLike) -> float:
 def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
     """Return the false and true positive rates at every distinct score, highest threshold first.
 
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-
-    Returns:
-        The curve, one point per distinct score.
-
     >>> curve = roc_curve([2, 3], [1, 2])
     >>> curve.fpr.tolist(), curve.tpr.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
@@ -74,15 +62,7 @@ def roc_curve(members: ArrayLike, nonmembers: ArrayLike) -> RocCurve:
 
 
 def roc_points(members: ArrayLike, nonmembers: ArrayLike, most: int = 400) -> tuple[list[float], list[float]]:
-    """Give the ROC curve in at most a number of points, its low end kept whole.
-
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-        most: The largest number of points.
-
-    Returns:
-        The false positive rates, and the true positive rates.
+    """Return the false and the true positive rates of at most ``most`` points of the curve, its low end kept whole.
 
     >>> roc_points([1.0], [0.0])
     ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
@@ -100,14 +80,6 @@ def balanced_accuracy(members: ArrayLike, nonmembers: ArrayLike, threshold: floa
     """Return the mean of the true positive and the true negative rate at ``threshold``.
 
     Without a threshold the best one in hindsight is taken: that flatters the attack when there are few scores.
-
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-        threshold: Scores from here on are accepted; the best in hindsight if None.
-
-    Returns:
-        The accuracy if as many members as non-members were queried.
 
     >>> balanced_accuracy([2, 3], [1, 2], threshold=3)
     0.75

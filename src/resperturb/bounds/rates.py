@@ -59,12 +59,6 @@ def clopper_pearson(
     At ``Ranks()`` both error rates are tested together. At a given threshold each rate gets a confidence limit of its
     own (Clopper and Pearson, 1934) at half of the allowed error; both directions follow from the same two limits.
 
-    Args:
-        thresholds: ``Ranks()``, or ``Given`` a threshold fixed in advance.
-
-    Returns:
-        The bound, with its method, counts and assumptions.
-
     >>> scores = np.linspace(-1, 1, 500)
     >>> round(clopper_pearson(scores + 1, scores).epsilon, 3)
     3.759
@@ -95,12 +89,6 @@ def gdp(
     A mu-GDP mechanism has ``Phi^-1(TPR) - Phi^-1(FPR) <= mu``. The scores refute every mu below some value, and that
     mu has an exact epsilon at ``delta``. Much larger than the other bounds where the curve is Gaussian, and wrong
     where it is not.
-
-    Args:
-        thresholds: ``Ranks()``, or ``Given`` a threshold fixed in advance.
-
-    Returns:
-        The bound, with its method, counts and assumptions.
 
     >>> scores = np.linspace(-1, 1, 500)
     >>> bound = gdp(scores + 1, scores)

@@ -39,9 +39,6 @@ def register_bound(name: str, reference: str, *, design: BoundDesign) -> Callabl
         design: ``"coins"`` if it holds where one model was trained and each canary was put in by its own fair coin;
             ``"independent"`` if it holds where the scores are independent of each other.
 
-    Returns:
-        The decorator; it returns the function unchanged.
-
     Raises:
         UsageError: If another bound has this name.
 

@@ -21,13 +21,6 @@ def check_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[Scores, Sco
 
     Infinite scores are allowed, and so are ties and arrays of different length.
 
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-
-    Returns:
-        Both as arrays of floats.
-
     Raises:
         UsageError: Either is empty, holds NaN, or is not one row of real numbers.
 
@@ -74,12 +67,6 @@ def check_probability(name: str, value: float, *, zero: bool = False) -> float:
 
 def read_scores(path: Path) -> Scores:
     """Read scores from a ``.npy`` file, or from a text file with one number per line.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The scores.
 
     Raises:
         UsageError: The file cannot be read, is larger than 256 MiB, or holds anything but scores.

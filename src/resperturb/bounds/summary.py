@@ -97,17 +97,9 @@ def audit_scores(
 ) -> ScoreAudit:
     """Compute all metrics and all registered bounds of an attack's scores.
 
-    Args:
-        members: Scores of the members, higher where the attack says *member*.
-        nonmembers: Scores of the non-members.
-        delta: Delta of the bounds.
-        confidence: Confidence of every bound and interval.
-        design: How the scores were made: ``"coins"`` (one training, each canary put in by its own fair coin),
-            ``"independent"`` (a model trained anew for each score) or ``"one-model"`` (one model, no coins). It
-            decides which bound is recommended; None recommends none.
-
-    Returns:
-        All metrics and bounds, and which bound to quote.
+    ``design`` says how the scores were made, and decides which bound is recommended: ``"coins"`` (one training, each
+    canary put in by its own fair coin), ``"independent"`` (a model trained anew for each score) or ``"one-model"``
+    (one model, no coins).
 
     Raises:
         UsageError: The scores, delta or confidence cannot be used.

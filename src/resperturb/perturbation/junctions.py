@@ -34,9 +34,6 @@ class JunctionNoise(Protocol):
             right: The other side, with the shape and type of ``left``; None if ``left`` is the sum itself.
             shortcut: The side that is the shortcut; None where a network has no skip connections.
             training: Whether the module is in training mode.
-
-        Returns:
-            The noisy sum.
         """
 
 
@@ -148,9 +145,6 @@ def join(module: nn.Module, shortcut: Tensor | None, branch: Tensor) -> Tensor:
         module: The block, a :class:`HasJunction`.
         shortcut: Its input, or a projection of it; None for a network without skip connections.
         branch: What the block computed.
-
-    Returns:
-        The sum.
     """
     slot = _slot(module, _JOIN)
     if slot is None:
@@ -231,15 +225,10 @@ def _shadowed(module: nn.Module, method: str) -> bool:
 
 
 def junctions(model: nn.Module) -> Junctions:
-    """List the junctions of ``model`` in the order of its modules; printed, the list says why each is one.
+    """List the junctions that ``model`` reaches and that are understood; printed, the list says why each is one.
 
-    A module with several is named with what its branch goes through: ``encoder.layer.0:attention``.
-
-    Args:
-        model: The model, which is read and not run.
-
-    Returns:
-        The junctions that this model reaches and that are understood.
+    The model is read and not run. A module with several junctions is named with what its branch goes through:
+    ``encoder.layer.0:attention``.
 
     >>> from resperturb import models
     >>> [junction.name for junction in junctions(models.build("resnet8", num_classes=10))]

@@ -53,14 +53,10 @@ def perturb(
 
     Args:
         model: Any module; parameter names and ``state_dict`` keys stay as they are.
-        strategy: The noise, such as ``Additive(gamma=0.5)``.
         targets: Names of junctions, or patterns such as ``"layer3.*"``; all of them if None.
         seed: Makes the noise of *predictions* repeatable. Anyone who knows it can compute the noise and subtract it
             from every answer: leave it out unless you are testing. Left out, that noise comes from the operating
             system; the noise of training follows ``torch.manual_seed``.
-
-    Returns:
-        ``model`` itself.
 
     Raises:
         UsageError: The model is perturbed already, has no junctions, or has sums that look residual and are not
@@ -231,13 +227,7 @@ def _check_shortcuts(strategy: Strategy, chosen: Sequence[Junction]) -> None:
 
 
 def strategy_of(model: nn.Module) -> Strategy | None:
-    """Say what perturbs ``model``.
-
-    Args:
-        model: Any model, compiled or data-parallel ones too.
-
-    Returns:
-        The strategy; None if the model is not perturbed.
+    """Return what perturbs ``model``, which may be compiled or data-parallel; None if nothing does.
 
     Raises:
         NoiseLostError: It was perturbed, and some of its noise was taken out since: hooks were cleared, or a head, a
@@ -275,12 +265,6 @@ def noise_off(model: nn.Module) -> Iterator[None]:
 
     It holds for the whole model, in every thread that uses it.
 
-    Args:
-        model: A perturbed model.
-
-    Yields:
-        Nothing; after the block the noise is on again.
-
     >>> from resperturb import Additive, models
     >>> model = perturb(models.build("resnet8", num_classes=10), Additive(gamma=0.5)).eval()
     >>> x = torch.zeros(1, 3, 32, 32)
@@ -304,14 +288,7 @@ def noise_off(model: nn.Module) -> Iterator[None]:
 def seeded_predictions(model: nn.Module, seed: int | None) -> Iterator[None]:
     """Make the noise of predictions repeatable inside a ``with`` block, for measurements that can be repeated.
 
-    Anyone who knows the seed can subtract the noise.
-
-    Args:
-        model: A perturbed model, or any other, which stays as it is.
-        seed: Seed of the noise; None changes nothing.
-
-    Yields:
-        Nothing; after the block the noise comes from where it came before.
+    Anyone who knows the seed can subtract the noise. None changes nothing, nor does a model without noise.
     """
     with nullcontext() if seed is None else reseeded(model, seed):
         yield

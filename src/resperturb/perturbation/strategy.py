@@ -92,14 +92,7 @@ class Strategy(ABC):
     def apply_to_sum(self, left: Tensor, right: Tensor, shortcut: Tensor, noise: Draw) -> Tensor:
         """Add noise to ``left + right``, as :meth:`apply` does to their sum; override it to do so in one pass.
 
-        Args:
-            left: One side of the sum.
-            right: The other, with the same shape and type.
-            shortcut: The one of them that is the shortcut.
-            noise: As for :meth:`apply`; its methods take one side as ``plus``.
-
-        Returns:
-            What :meth:`apply` returns for ``left + right``.
+        Both sides have one shape and type, and one is the shortcut. Methods of ``noise`` take the other as ``plus``.
         """
         return self.apply(left + right, shortcut, noise)
 
@@ -187,13 +180,7 @@ register_strategy = STRATEGIES.register
 
 
 def strategy_to_dict(strategy: Strategy | None) -> dict[str, Any]:
-    """Describe a strategy, or the lack of one, as plain data.
-
-    Args:
-        strategy: The strategy; None for no noise.
-
-    Returns:
-        Its name and parameters.
+    """Describe a strategy, or None for no noise, as plain data: its name and parameters.
 
     >>> from resperturb import Multiplicative
     >>> strategy_to_dict(Multiplicative(2.0))
@@ -204,12 +191,6 @@ def strategy_to_dict(strategy: Strategy | None) -> dict[str, Any]:
 
 def strategy_from_dict(description: Mapping[str, Any]) -> Strategy | None:
     """Build the strategy that :func:`strategy_to_dict` described.
-
-    Args:
-        description: The name and the parameters; ``{"name": "none"}`` for no noise.
-
-    Returns:
-        The strategy, or None.
 
     Raises:
         UsageError: No strategy has that name, or it does not take these parameters.

@@ -32,12 +32,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write the weights of ``model`` and what perturbs it to ``path``, whole or not at all.
+    """Write the weights of ``model`` and what perturbs it to a safetensors file, whole or not at all.
 
-    Args:
-        model: The model. One that is compiled, data-parallel or averaged (``AveragedModel``) is saved under the names
-            of the model inside.
-        path: The safetensors file.
+    One that is compiled, data-parallel or averaged (``AveragedModel``) is saved under the names of the model inside.
 
     Raises:
         UsageError: Its weights are spread over processes, or another wrapper keeps them under other names.
@@ -86,9 +83,6 @@ def load(model_or_factory: M | Callable[[], M], path: str | os.PathLike[str], ov
         path: The file; or a folder that ``save_pretrained`` of transformers wrote, if the model's weights come from
             there by ``from_pretrained``: then only the perturbation is put back.
         override: Takes the place of the file's strategy.
-
-    Returns:
-        The model.
 
     Raises:
         UsageError: The file is a pickle (which is refused unread), damaged, or of another model; the model is left as

@@ -218,13 +218,6 @@ def tail_delta(epsilon: float, numbers: float = MOST_NUMBERS) -> float:
     ``P(M'(x) in S) <= P(M(x) in S) + t <= e^epsilon P(M(y) in S) + delta + t <= e^epsilon P(M'(y) in S) + delta +
     (1 + e^epsilon) t``.
 
-    Args:
-        epsilon: Epsilon of the guarantee.
-        numbers: Number of normals that the mechanism draws.
-
-    Returns:
-        The addition to delta, at most 1.
-
     >>> f"{tail_delta(8.0):.1e}"
     '6.6e-13'
     """

@@ -31,18 +31,13 @@ def additive_guarantee(
 ) -> Guarantee:
     """Bound what a training run with the additive strategy gives away about one image.
 
+    Above epsilon 20 or so it rests on tails that no computed noise has, and has an assumption that is not met.
+
     Args:
-        input_std: Standard deviation of the input noise.
         radius: Largest norm of an input.
-        length: How often a record is used.
-        delta: Delta of the guarantee.
         networks: Networks of an ensemble. Each draws its own input noise, so a record is released that many times per
             pass.
         radius_status: Whether the radius is assumed or enforced.
-
-    Returns:
-        The guarantee. Above epsilon 20 or so it rests on tails that no computed noise has, and has an assumption that
-        is not met.
 
     >>> from resperturb.privacy.length import training_length
     >>> run = training_length(epochs=100)
@@ -88,13 +83,9 @@ def additive_guarantee(
 def calibrate_additive(
     *, epsilon: float, delta: float, length: TrainingLength, radius: float, networks: int = 1
 ) -> Guarantee:
-    """Return the guarantee with the least input noise that gives ``epsilon``.
+    """Return the guarantee with the least input noise that gives ``epsilon``: its ``details["input_std"]``.
 
-    Args:
-        epsilon: Epsilon to reach; the others are those of :func:`additive_guarantee`.
-
-    Returns:
-        The guarantee; ``details["input_std"]`` is the noise.
+    The other arguments are those of :func:`additive_guarantee`.
 
     Raises:
         UsageError: A number is out of range, or epsilon too large for computed noise.

@@ -12,13 +12,8 @@ from resperturb.privacy.guarantee import COMPARED, SAME_LABEL, Assumption, Guara
 def compose(guarantees: Sequence[Guarantee], *, delta: float) -> Guarantee:
     """Return one guarantee for everything that was released about the same records.
 
-    Args:
-        guarantees: Guarantees of the releases. Those for different neighbouring relations are counted for the swap of
-            one record, to which the others convert; the result says so.
-        delta: Delta of the whole.
-
-    Returns:
-        The guarantee of all of them together.
+    Guarantees for different neighbouring relations are counted for the swap of one record, to which the others
+    convert; the result says so.
 
     Raises:
         UsageError: There are none, or one was read from a file and cannot be composed.

@@ -18,16 +18,10 @@ PUBLIC_COUNT = Assumption(
 def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: float) -> Guarantee:
     """Bound what DP-SGD with Poisson-sampled batches gives away about one record, its label included.
 
-    Args:
-        noise_multiplier: Noise over the clipping norm.
-        length: Steps, batch size and records.
-        delta: Delta of the guarantee.
-
-    Returns:
-        The guarantee. Its epsilon is the smallest of the valid bounds, two of which are in ``details``:
-        ``epsilon_pld`` (privacy loss distributions; None for an epsilon of hundreds or a delta below 1e-12) and
-        ``epsilon_rdp`` (Renyi divergences). Above epsilon 20 or so it rests on tails that no computed noise has, and
-        has an assumption that is not met.
+    ``noise_multiplier`` is the noise over the clipping norm. Epsilon is the smallest of the valid bounds. Two of them
+    are in ``details``: ``epsilon_pld`` (privacy loss distributions; None for an epsilon of hundreds or a delta below
+    1e-12) and ``epsilon_rdp`` (Renyi divergences). Above epsilon 20 or so it rests on tails that no computed noise
+    has, and has an assumption that is not met.
 
     >>> from resperturb.privacy.length import training_length
     >>> run = training_length(epochs=2, batch_size=100, records=1000)
@@ -84,13 +78,7 @@ def dpsgd_guarantee(*, noise_multiplier: float, length: TrainingLength, delta: f
 
 
 def calibrate_dpsgd(*, epsilon: float, delta: float, length: TrainingLength) -> Guarantee:
-    """Return the guarantee with the least noise that gives ``epsilon``.
-
-    Args:
-        epsilon: Epsilon to reach; the others are those of :func:`dpsgd_guarantee`.
-
-    Returns:
-        The guarantee; ``details["noise_multiplier"]`` is the noise.
+    """Return the guarantee with the least noise that gives ``epsilon``: its ``details["noise_multiplier"]``.
 
     Raises:
         UsageError: Hardly any noise is needed, epsilon is too large for computed noise, or the length does not name

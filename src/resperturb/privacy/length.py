@@ -28,20 +28,11 @@ def training_length(
     batch_size: int | None = None,
     records: int | None = None,
 ) -> TrainingLength:
-    """Count how often a record is used, from epochs or from steps.
+    """Count how often a record is used, from epochs, or from steps, batch size and the number of records.
 
     Records are taken to be shuffled and used once per epoch, and a begun epoch counts whole. Given epochs, a short
     batch at the end of each is a step too, as in training. Given steps, an epoch has ``records // batch_size`` of
     them, as of a loader that drops the short batch, so that ``passes`` is right for either kind of loader.
-
-    Args:
-        epochs: Passes over the data.
-        steps: Steps of training, instead of epochs; they need the other two.
-        batch_size: Records per step.
-        records: Records in the training set.
-
-    Returns:
-        The length.
 
     Raises:
         UsageError: Epochs and steps are both given or both missing, or a number is not positive.

@@ -9,14 +9,7 @@ __all__ = ["write_audit_report"]
 
 
 def write_audit_report(audit: AuditResult, path: Path) -> Path:
-    """Write the page about one audit.
-
-    Args:
-        audit: The audit, kept in a folder.
-        path: The HTML file.
-
-    Returns:
-        The path.
+    """Write the page about one audit to an HTML file, and return its path.
 
     Raises:
         UsageError: The audit was not kept, so its scores are not there to be drawn.

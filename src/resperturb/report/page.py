@@ -43,7 +43,6 @@ def render(
     """Return the report of models as a page, in which everything that came from a user is escaped.
 
     Args:
-        runs: The models.
         title: Title of the page; the model's name if None and there is one.
         show_records: Show pictures of private records.
         policy: The policy of the first page; the default policy if None.
