@@ -49,6 +49,27 @@ def run(train: Any, folder: Path, **more: Any) -> AuditResult:
     return audit(train, out=folder, **settings)
 
 
+def noted(indices: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Train, and add a line with the process that did."""
+    with (Path(os.environ["NOTES"])).open("a") as notes:
+        notes.write(f"{os.getpid()}\n")
+    return nearest(indices, seed)
+
+
+def test_many_models_are_trained_in_the_way_that_is_measured_to_be_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr("resperturb.engine.local.usable_cores", lambda: 2)
+    run(noted, tmp_path / "audit", shadows=16, jobs=None)
+    processes = (tmp_path / "notes").read_text().split()
+    assert len(processes) == 17
+    # The first shows that it works; the second is measured alone with all cores, the next two side by side.
+    here = str(os.getpid())
+    assert processes[:2] == [here, here]
+    assert here not in processes[2:4]
+
+
 def test_it_finds_what_a_training_memorises_and_nothing_where_nothing_is(tmp_path: Path) -> None:
     loud = run(nearest, tmp_path / "loud")
     assert loud.attacks[0].auc > 0.9

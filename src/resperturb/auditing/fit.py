@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ WRONG_ROWS = 1e-6
 class FitTask(Task):
     """Fit one model of a trainee, query it and its checkpoints, and keep the answers; the trainee keeps the rest."""
 
+    alike: ClassVar[bool] = True
     folder: Path
     trainee: Trainee
     job: Job
