@@ -86,14 +86,15 @@ def rows_of(
 ) -> HeadRows:
     """Prepare features, each row by itself; without ``unit`` every record is protected on its own.
 
+    ``units`` is the public number of units, if some may have no record; more that have some count too.
+
     >>> rows = rows_of(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([0, 1]), classes=2)
     >>> np.round(rows.x, 3)
     array([[0.597, 0.796, 0.099],
            [0.   , 0.   , 0.099]])
     """
     unit = np.arange(len(features)) if unit is None else unit
-    units = int(unit.max()) + 1 if units is None else units
-    return HeadRows(unit_rows(features), labels, classes, unit, units)
+    return HeadRows(unit_rows(features), labels, classes, unit, max(units or 0, int(unit.max()) + 1))
 
 
 def unit_rows(features: Array) -> Floats:

@@ -23,6 +23,7 @@ from resperturb.privacy.dp_head import head_mu
 from resperturb.report.collect import open_models
 from resperturb.report.page import render
 from resperturb.training.audited import audit_run
+from resperturb.training.checkpoint import Progress
 from resperturb.training.config import TrainConfig, make_config
 from resperturb.training.distributed import Execution
 from resperturb.training.inputs import load_inputs
@@ -103,6 +104,8 @@ def test_more_records_than_it_was_settled_for_release_no_more(folder: Path) -> N
     settled = config.method.settle(config, members.select(range(len(members) - EACH)))
     steps = settled.method.steps(settled, members, Execution("cpu"))
     assert steps.per_epoch == 1
+    steps.take(Progress())
+    assert steps.rows.units == PATIENTS
 
 
 def test_epsilon_grows_with_the_steps_to_what_was_asked_for(run: Run) -> None:
