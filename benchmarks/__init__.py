@@ -1,1 +1,1 @@
-"""What is timed, and the studies behind the pages: scripts, each run as ``python -m benchmarks.NAME``."""
+"""Timings, and the studies behind the pages: scripts, each run as ``python -m benchmarks.NAME``."""

@@ -1,13 +1,12 @@
-"""What an audit costs beside its own trainings, in one run on one machine.
+"""Measure what an audit costs compared with its own trainings, in one run on one machine.
 
     python benchmarks/audits.py --epochs 25 --save docs/results/audits.json
     python benchmarks/audits.py --epochs 120 --save docs/results/audits.json
 
-A run on all of its images is audited, as ``resperturb train`` and ``resperturb audit`` do by default: with 16 shadow
-models and the draws 1 and 16, so that 17 models are trained, each on about half of the images. That is compared with
-17 trainings of that length without noise by the same engine; then it is repeated as a command of its own, with
-everything kept. Processor time stands beside wall time: neighbours move it less, and what they took is told. Other
-settings in the file are kept.
+The audit is that of a run on all of its images, with 16 shadow models and the draws 1 and 16. It trains 17 models,
+each on about half of the images. The script compares it with 17 trainings of that length without noise by the same
+engine, then repeats it as a command of its own, with everything kept. It reports wall time, processor time, which
+other programs affect less, and the processor time of those programs. Other settings in the file are kept.
 """
 
 import argparse
@@ -38,7 +37,7 @@ DRAWS = (1, 16)
 
 
 class Spent(TypedDict):
-    """Seconds by the clock on the wall, of our processes, and of everybody else's meanwhile (None if not known)."""
+    """Wall seconds, processor seconds of our processes, and of all others meanwhile (None if not known)."""
 
     wall: float
     processor: float
@@ -46,7 +45,7 @@ class Spent(TypedDict):
 
 
 def timed(what: str, work: Callable[[], object]) -> Spent:
-    """Do it, and say what it took."""
+    """Run the work, and return the time it took."""
 
     def ours() -> float:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -62,7 +61,7 @@ def timed(what: str, work: Callable[[], object]) -> Spent:
 
 
 def _busy_seconds() -> float | None:
-    """How long the processors of this machine have worked for anybody; None where the system does not say."""
+    """Return the busy seconds of this machine's processors; None where the system does not report them."""
     try:
         user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split()[1:9])
     except OSError:
@@ -71,18 +70,18 @@ def _busy_seconds() -> float | None:
 
 
 def data(records: int, part: str, subset_seed: int = 0) -> dict[str, object]:
-    """So many images that a model of the part ``half`` is trained on about ``records``: a tenth is held back."""
+    """Describe a data set whose part ``half`` trains a model on about ``records`` images; a tenth is held back."""
     return {"spec": "fashion-sample", "limit": round(records / 0.45), "part": part, "subset_seed": subset_seed}
 
 
 def without_noise(records: int, epochs: int, count: int) -> list[TrainConfig]:
-    """So many trainings on halves."""
+    """Describe ``count`` trainings on halves."""
     numbers = range(count)
     return [make_config(data=data(records, "half", n), epochs=epochs, seed=1000 + n) for n in numbers]
 
 
 def asking(target: Run) -> Spent:
-    """Ask one model of the audit again about all candidates, on one thread as a process of the engine does."""
+    """Query one model of the audit again about all candidates, on one thread as a process of the engine does."""
     model, candidates = models_of(target)[0], recipe_candidates(target.config.data)
     asked = AskedRun(model, target.config.data, 0)
     threads = torch.get_num_threads()
@@ -99,7 +98,7 @@ def models_of(target: Run) -> list[Run]:
 
 
 def steps_of(runs: list[Run]) -> float:
-    """The seconds that trainings spent on their steps, all together."""
+    """Return the seconds that all trainings together spent on their steps."""
     return sum(run.result.seconds for run in runs)
 
 
@@ -135,7 +134,7 @@ def measure(records: int, epochs: int, shadows: int, jobs: int) -> dict[str, obj
 
 
 def saved(path: Path, measured: dict[str, object]) -> None:
-    """Put a measurement into the file, in place of one of the same setting."""
+    """Save a measurement in the file, in place of one of the same setting."""
     before = json.loads(path.read_text())["measured"] if path.exists() else []
     others = [one for one in before if one["setting"] != measured["setting"]]
     path.write_text(json.dumps({"targets": TARGETS, "measured": [*others, measured]}, indent=2) + "\n")
@@ -148,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--shadows", type=int, default=16)
     parser.add_argument("--jobs", type=int, default=usable_cores())
-    parser.add_argument("--save", type=Path, help="put the result into this JSON file")
+    parser.add_argument("--save", type=Path, help="save the result in this JSON file")
     given = parser.parse_args(arguments)
     measured = measure(given.records, given.epochs, given.shadows, given.jobs)
     if given.save is not None:

@@ -1,13 +1,12 @@
-"""What privacy costs in time and memory: every way to train, on one network and one machine, side by side.
+"""Measure what privacy costs in time and memory, for every way to train, on one network and one machine.
 
-The ways take turns, step by step, so that whatever else the machine does falls on all of them alike. A ratio is the
-median, over rounds, of the ratio within a round. Processes differ by more than rounds of one do, so several of them
-measure one after the other: the median over them is given, with an interval that covers the true median 95 times of
-100. Only ratios mean anything elsewhere. Time is taken by the clock on the wall and by that of the processor, which
-neighbours move less. *Plain* is a loop that a person writes by hand, in the fastest of three ways: as it is, with
-the channels last, or compiled as well. Memory is the peak of the tensors that are alive at once. Freed memory is
-kept and comes in huge pages, for all ways alike: otherwise page faults, which depend on what ran before, move steps
-by a tenth.
+The variants take turns, step by step, so other load on the machine affects all of them alike. A ratio is the
+median, over rounds, of the ratio within a round. Processes differ more than rounds within one, so several measure
+one after the other. The result is the median over them, with an interval that covers the true median with 95%. Only
+ratios carry over to other machines. Wall time and processor time are measured; other programs affect the latter
+less. *Plain* is the fastest of three loops written by hand: as written, with the channels last, or compiled as
+well. Memory is the peak of the tensors that are alive at once. All variants keep freed memory, in huge pages:
+otherwise page faults, which depend on what ran before, change the time of a step by 10%.
 """
 
 import itertools
@@ -52,23 +51,23 @@ from resperturb.training import (
 )
 
 CLASSES = 10
-# In a round every way takes about so long: many short rounds give a narrower interval than few long ones.
+# Seconds of a variant in a round, roughly: many short rounds give a narrower interval than few long ones.
 SECONDS_A_ROUND = 0.25
 FEWEST_STEPS, MOST_STEPS = 1, 4
-# Steps before any is timed: the first ones compile, and ask the system for memory.
+# Untimed steps at the beginning: they compile, and take memory from the system.
 WARM_UP = 2
 # Fewer do not give an interval of 95% for a median: of rounds in a single process, or else of processes.
 FEWEST_FOR_AN_INTERVAL = 6
-# Of several processes each takes so many rounds at least.
+# Fewest rounds of each of several processes.
 FEWEST_ROUNDS = 2
 
 
 class Ratio(NamedTuple):
-    """The cost of ``way`` over ``times`` that of ``base``, a label, and the target, if there is one.
+    """A ratio to measure: the cost of ``way`` over ``times`` that of ``base``, with a label and an optional target.
 
     ``together`` says whether these are in memory at once.
 
-    A name that is not one of a way, such as ``plain``, is that of a family: the fastest of ``plain_eager``,
+    A name of a family, such as ``plain``, means the fastest of its members: ``plain_eager``,
     ``plain_channels_last`` and ``plain_compiled``.
     """
 
@@ -119,9 +118,9 @@ RATIOS: dict[str, Ratio] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A network on batches of images, and how many it predicts. ``compiled`` allows ``torch.compile``.
+    """A network, its batches and the number of its predictions. ``compiled`` allows ``torch.compile``.
 
-    ``ways`` are the ways that are measured; left empty, all of them.
+    ``ways`` names the variants to measure; empty means all.
     """
 
     model: str = "resnet8"
@@ -137,7 +136,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Work:
-    """One way to do a step; the others are what it keeps in memory between steps."""
+    """A step, and the objects that it keeps in memory between steps."""
 
     step: Callable[[], object]
     model: nn.Module | None = None
@@ -146,7 +145,7 @@ class Work:
 
 
 def _config(setting: Workload, **changes: Any) -> TrainConfig:
-    # As in a long training, 1000 epochs, and by the optimizer of the loops by hand, whatever the network's own is.
+    # A long training of 1000 epochs, with the optimizer of the loops by hand instead of the network's own.
     values = {"model": setting.model, "batch_size": setting.batch_size, "epochs": 1000, "optimizer": "sgd", **changes}
     return make_config(data={"spec": "random images"}, **values)
 
@@ -164,7 +163,7 @@ def _images(setting: Workload, records: int) -> ImageSet:
 
 
 def _by_hand(setting: Workload, kind: str, noise: Strategy | None = None) -> tuple[nn.Module, Tensor, Tensor]:
-    """A network and its data as a person would write it: floats, normalised beforehand."""
+    """A network and its data as a user would write it: floats, normalised beforehand."""
     torch.manual_seed(0)
     model = build(setting.model, num_classes=CLASSES)
     if noise is not None:
@@ -230,7 +229,7 @@ def _taking(steps: Steps) -> Work:
 
 
 def _opacus(setting: Workload) -> Work:
-    """DP-SGD with nothing but Opacus, on batches of the size that our own has in memory at once."""
+    """DP-SGD by Opacus alone, on batches of the size that ours has in memory at once."""
     from opacus.grad_sample import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -275,7 +274,7 @@ def _many_draws(setting: Workload) -> Workload:
 _ADDITIVE = {"perturbation": Additive(0.5)}
 _MULTIPLICATIVE = {"perturbation": Multiplicative(0.5)}
 
-# Each way by the name it has in the results, with a label for people.
+# Each variant by its name in the results, with a label for readers.
 WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
     "plain_eager": ("by hand", lambda s: _plain(s, "eager")),
     "plain_channels_last": ("by hand, channels last", lambda s: _plain(s, "channels_last")),
@@ -326,7 +325,7 @@ WAYS: dict[str, tuple[str, Callable[[Workload], Work]]] = {
 
 
 def ways_of(setting: Workload) -> list[str]:
-    """Name the ways that a setting allows.
+    """Name the variants that a setting allows.
 
     >>> "plain_compiled" in ways_of(Workload()), "plain_compiled" in ways_of(Workload(compiled=False))
     (True, False)
@@ -345,17 +344,17 @@ def run_bench(
     growth: bool = True,
     on_update: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """Measure every way on every setting; the ratios of the first stand at the top of the result.
+    """Measure every variant on every setting; the ratios of the first come first in the result.
 
     Args:
         settings: The networks, with their batches.
-        processes: How many processes measure each network, one after the other; one is this process itself.
-        rounds: How many rounds at most in each of them.
-        minutes: How long it may take in all; rounds are left out to keep to it, down to :data:`FEWEST_ROUNDS` in each
-            of several processes, :data:`FEWEST_FOR_AN_INTERVAL` in a single one.
+        processes: Number of processes per network, one after the other; with 1 it is this process itself.
+        rounds: Largest number of rounds per process.
+        minutes: Time limit; rounds are left out to keep it, down to :data:`FEWEST_ROUNDS` in each of several
+            processes, :data:`FEWEST_FOR_AN_INTERVAL` in a single one.
         memory: Whether to measure the memory too.
         growth: Whether to measure how time and memory grow.
-        on_update: Told what is done now.
+        on_update: Called with a description of the current work.
 
     Raises:
         UsageError: There is nothing to measure.
@@ -391,13 +390,13 @@ def run_bench(
 
 
 class Seconds(NamedTuple):
-    """How long a step took by the clock on the wall, and how long processors worked on it."""
+    """Wall seconds and processor seconds of a step."""
 
     wall: float
     cpu: float
 
 
-# The times of all ways in one process, round by round.
+# The times of all variants in one process, round by round.
 Times = dict[str, list[Seconds]]
 
 
@@ -450,7 +449,7 @@ def _quietly() -> None:
 
 
 def _summary(measured: Sequence[Times]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Put the times of several processes in relation, and name the fastest way of every family.
+    """Compute the ratios of several processes, and name the fastest member of every family.
 
     >>> one, other = ({"plain_eager": [Seconds(1.0, 1.0)], "additive": [Seconds(t, t)]} for t in (1.02, 1.04))
     >>> summary, fastest = _summary([one, other])
@@ -471,7 +470,7 @@ def _summary(measured: Sequence[Times]) -> tuple[dict[str, Any], dict[str, str]]
         by_process = {
             name: [statistics.median(turn[name] for turn in turns) for turns in per_round] for name in names
         }
-        # What varies: processes, or if there is only one, its rounds.
+        # The unit of the interval: processes, or the rounds of a single one.
         values = by_process if len(measured) > 1 else {name: [turn[name] for turn in per_round[0]] for name in names}
         summary[f"{prefix}milliseconds"] = {name: 1000 * value for name, value in medians.items()}
         summary[f"{prefix}ratios"] = {name: statistics.median(by_process[name]) for name in names}
@@ -489,15 +488,15 @@ def measure(
     memory: bool,
     on_update: Callable[[str], None] = lambda message: None,
 ) -> tuple[Times, dict[str, int]]:
-    """Time the ways in turns, in another order every round.
+    """Time the variants in turns, in another order every round.
 
     Args:
         setting: The network and its batches.
-        rounds: How many rounds at most.
-        fewest: How many at least, if they are not more than that.
-        seconds: After which no further round begins; preparations count.
+        rounds: Largest number of rounds.
+        fewest: Smallest number of rounds, at most ``rounds``.
+        seconds: Seconds after which no further round begins, preparations included.
         memory: Whether to measure the memory too.
-        on_update: Told what is done now.
+        on_update: Called with a description of the current work.
 
     Returns:
         The median times of a step in every round, and the peak memory of a step in bytes.
@@ -534,7 +533,7 @@ def _seconds(work: Work) -> Seconds:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Give an interval that covers the true median with 95%, whatever the distribution; None if they are too few.
+    """Return an interval that covers the true median of any distribution with 95%; None of too few values.
 
     It lies between two order statistics: the number of values below the median is binomial.
 
@@ -553,7 +552,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def verdict(interval: tuple[float, float] | None, target: float) -> str:
-    """Say whether a ratio reaches its target, or that the measurement cannot tell.
+    """Return whether a ratio reaches its target, or that the measurement cannot tell.
 
     >>> verdict((0.9, 1.0), 1.05), verdict((1.06, 1.1), 1.05), verdict((1.0, 1.1), 1.05), verdict(None, 1.05)
     ('reached', 'missed', 'cannot tell', 'cannot tell')
@@ -564,7 +563,7 @@ def verdict(interval: tuple[float, float] | None, target: float) -> str:
 
 
 def steps_a_round(seconds: float) -> int:
-    """How many steps of so many seconds a way takes in a round.
+    """Return the number of steps in a round, by the seconds of a step.
 
     >>> steps_a_round(0.01), steps_a_round(0.12), steps_a_round(5.0)
     (4, 2, 1)
@@ -573,11 +572,11 @@ def steps_a_round(seconds: float) -> int:
 
 
 def ratios(costs: Mapping[str, float], bases: Mapping[str, str] | None = None) -> dict[str, float]:
-    """Put the costs in relation; ratios of ways that were not measured are left out.
+    """Compute the ratios of costs; those of variants that were not measured are left out.
 
     Args:
-        costs: What each way costs.
-        bases: Which way stands for a family; left out, the cheapest.
+        costs: Cost of each variant.
+        bases: Member that represents each family; the cheapest by default.
 
     Returns:
         The ratios by their names.
@@ -597,7 +596,7 @@ def ratios(costs: Mapping[str, float], bases: Mapping[str, str] | None = None) -
 
 
 def fastest_ways(costs: Mapping[str, float]) -> dict[str, str]:
-    """Name the cheapest way of every family that was measured.
+    """Name the cheapest member of every family that was measured.
 
     >>> fastest_ways({"plain_eager": 2.0, "plain_compiled": 1.0, "trainer": 0.5})
     {'plain': 'plain_compiled'}
@@ -647,7 +646,7 @@ def _bytes_kept(work: Work) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-# What is made larger, in which way, and for which values.
+# The dimensions that grow, how, and through which values.
 GROWTH: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "batch": ("additive", "batch_size", (32, 64, 128, 256)),
     "image size": ("additive", "image_size", (16, 32, 64)),
@@ -659,16 +658,16 @@ GROWTH: dict[str, tuple[str, str, tuple[int, ...]]] = {
 
 
 def _scoring(setting: Workload) -> Work:
-    """Every attack of an audit on 1,000 records, after so many shadow models have answered."""
+    """Every attack of an audit on 1,000 records, by the number of shadow models."""
     return Work(Scoring(1000, setting.shadows, draws=16).run)
 
 
-# Ways that are not beside a plain loop, and only looked at as they grow.
+# With work that has no plain loop to compare with, and is only measured as it grows.
 GROWING = {**WAYS, "scoring": ("all attacks of an audit", _scoring)}
 
 
 def growth_tables(setting: Workload, on_update: Callable[[str], None]) -> dict[str, Any]:
-    """Measure how time and memory of a step grow with what is made larger, without compiling.
+    """Measure how time and memory of a step grow with each dimension, without compiling.
 
     Returns:
         For everything in :data:`GROWTH` its values, processor seconds and megabytes, and the slopes of both: what is
@@ -698,7 +697,7 @@ def growth_tables(setting: Workload, on_update: Callable[[str], None]) -> dict[s
 
 
 def _slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The exponent of the power law that fits best."""
+    """Return the exponent of the power law that fits best."""
     logs = [math.log(size) for size in sizes], [math.log(cost) for cost in costs]
     return statistics.linear_regression(*logs).slope
 
@@ -715,7 +714,7 @@ def _threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def _room_for_compiled_networks() -> Iterator[None]:
-    """Let many networks be compiled in one process; beyond its limit torch would silently run them uncompiled."""
+    """Raise torch's limit of compiled networks per process, beyond which it silently runs them uncompiled."""
     torch.compiler.reset()
     with torch._dynamo.config.patch(recompile_limit=100, fail_on_recompile_limit_hit=True):
         yield

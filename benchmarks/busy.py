@@ -1,13 +1,13 @@
-"""Throughput of training while other programs are running, by how OpenMP's threads wait.
+"""Measure the throughput of training while other programs run, by how OpenMP's threads wait.
 
     python benchmarks/busy.py --save docs/results/busy.json
 
 Each setting trains in a process of its own, next to neighbours that each keep one core busy. The fair share of a
 training with c threads on c cores next to n neighbours is c / (c + n) of its throughput on the idle machine. Targets:
 on the idle machine at most 2% slower than the fastest setting, with as many neighbours as cores at least half of the
-fair share, with three times as many at least a third. Each round measures all settings in turn, so that what changes
-slowly on the machine affects every setting. The table gives the median of the rounds and their range. Nothing else
-may run meanwhile.
+fair share, with three times as many at least a third. Each round measures all settings in turn, so slow changes of
+the machine affect every setting. The table gives the median of the rounds and their range. Nothing else may run
+meanwhile.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from resperturb.environment import SPINS, WAITING, environment
 
-# What is set in the environment of the training.
+# Variables that are set in the environment of the training.
 SETTINGS: dict[str, dict[str, str]] = {
     "active (OpenMP's default)": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},
@@ -78,7 +78,7 @@ def steps_per_second(model: str, setting: str, seconds: float) -> float:
 
 
 def measured(rounds: int, seconds: float, cores: int) -> dict[str, list[float]]:
-    """Steps per second of every round, by ``model/setting/neighbours``."""
+    """Return the steps per second of every round, by ``model/setting/neighbours``."""
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         for count in (0, cores, 3 * cores):
@@ -93,7 +93,7 @@ def measured(rounds: int, seconds: float, cores: int) -> dict[str, list[float]]:
 
 
 def table(found: dict[str, list[float]], cores: int) -> Iterator[str]:
-    """One row per model and setting: steps per second, and with neighbours the share of what is fair."""
+    """Return a row per model and setting: steps per second, and with neighbours the share of the fair throughput."""
     yield "| network | setting | idle, steps/s | as many neighbours as cores | three times as many |"
     yield "|---|---|---|---|---|"
     middle = {key: statistics.median(values) for key, values in found.items()}

@@ -1,11 +1,11 @@
-"""A cluster of three nodes, one of which is killed: an audit and a frontier by Ray, a training by torchrun.
+"""Check an audit and a frontier by Ray, and a training by torchrun, on three nodes of which one is killed.
 
     python -m benchmarks.cluster        # as root, on Linux, with iproute2 and ray
 
 The nodes are network namespaces of this machine, joined by a bridge: they share neither an address nor a port. The
 audit (leave-one-out) and the frontier train their models on nodes 2 and 3. All processes of node 3 are killed in the
 middle, and every result must be the same as on one machine. The training runs on nodes 1 and 2. Node 2 is killed in
-the middle, the same commands are given again, and the weights must be those of a training that was not interrupted.
+the middle, the same commands run again, and the weights must be those of an uninterrupted training.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def train(indices: np.ndarray, seed: int, memory: float = 1.0) -> object:
 
 
 def study(what: str, out: Path, address: str | None) -> None:
-    """Do the audit or the frontier, on the cluster or, without an address, on this machine alone."""
+    """Run the audit or the frontier on the cluster or, without an address, on this machine alone."""
     labels = np.random.default_rng(0).integers(0, 2, ROWS)
     engine = local_engine if address is None else rp.engine.RayEngine(address)
     jobs = None if address else 1
@@ -74,7 +74,7 @@ def study(what: str, out: Path, address: str | None) -> None:
 
 
 def same_results(what: str, one: Path, other: Path) -> bool:
-    """Whether two audits have the same scores, or two frontiers the same numbers."""
+    """Return whether two audits have the same scores, or two frontiers the same numbers."""
     if what == "audit":
         ours, theirs = open_scores(one), open_scores(other)
         same = all((ours.attacks[key] == theirs.attacks[key]).all() for key in ours.attacks)
@@ -133,7 +133,7 @@ def inside(name: str, *words: str, wait: bool = True) -> subprocess.Popen[bytes]
 
 
 def study_on_a_cluster(what: str, folder: Path) -> bool:
-    """Do an audit or a frontier on one machine and on the cluster, and compare."""
+    """Run an audit or a frontier on one machine and on the cluster, and compare."""
     alone, together = folder / f"{what}-alone", folder / f"{what}-together"
     study(what, alone, None)
     with network():
@@ -157,7 +157,7 @@ def study_on_a_cluster(what: str, folder: Path) -> bool:
 
 
 def train_on_two_nodes(folder: Path) -> bool:
-    """Train once in one go and once with a node killed in the middle, and compare the weights."""
+    """Train once without interruption and once with a node killed in the middle, and compare the weights."""
     names = list(NODES.items())[:2]
     digests = []
     with network():

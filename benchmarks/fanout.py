@@ -1,14 +1,13 @@
-"""What fanning trainings out wins and costs, as ratios of one run.
+"""Measure the gain and the cost of fanning trainings out, as ratios of one run.
 
     python benchmarks/fanout.py --save docs/results/fanout.json
 
-takes under ten minutes on two quiet cores. Whatever is measured runs in a process of its own.
+takes under ten minutes on two quiet cores. Every measurement runs in a process of its own.
 
 - throughput: 8 shadow trainings by 2 workers of one thread, and by 1 of two threads; both take turns.
-- overhead: how much longer a task takes in an engine than a plain call of the trainer in one process. Tasks that take
-  next to no time are done one after the other, so that nothing else is in the difference; what an engine costs before
-  its first task is kept apart.
-- memory: what a worker has for itself at most, training on images of the size of CIFAR-10.
+- overhead: how much longer a task takes in an engine than a plain call of the trainer in one process, by tiny tasks
+  one after the other. The cost of an engine before its first task is measured apart.
+- memory: the largest private memory of a worker that trains on images of the size of CIFAR-10.
 """
 
 import argparse
@@ -38,8 +37,8 @@ WORKERS = 2
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", type=Path, help="write the result here as JSON")
-    parser.add_argument("--rounds", type=int, default=2, help="turns of the throughput")
-    parser.add_argument("--quick", action="store_true", help="see whether it runs; not to be quoted")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of the throughput")
+    parser.add_argument("--quick", action="store_true", help="a smoke test; not to be quoted")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.part is not None:
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(rounds: int, quick: bool) -> dict[str, Any]:
-    """Run every part in a process of its own, and put the results in relation."""
+    """Run every part in a process of its own, and compute the ratios."""
     load_before = os.getloadavg()[0]
     turns = [{name: _in_own_process(name, quick) for name in ("one_worker", "two_workers")} for _ in range(rounds)]
     tiny = {name: _in_own_process(name, quick) for name in ("tiny_plain", "tiny_local", "tiny_ray")}
@@ -93,7 +92,7 @@ def measure(rounds: int, quick: bool) -> dict[str, Any]:
 
 def _in_own_process(part: str, quick: bool) -> dict[str, Any]:
     print(f"measuring {part}", file=sys.stderr, flush=True)
-    # Threads are what is measured: nothing of the caller's settings may leak in.
+    # Threads are what is measured: the caller's settings must not leak in.
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     command = [sys.executable, __file__, "--part", part, *(["--quick"] if quick else [])]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
@@ -183,7 +182,7 @@ def _memory(folder: Path, quick: bool, engine: str) -> dict[str, Any]:
 
 
 class _Watch(threading.Thread):
-    """Looks at the processes below this one until it is left.
+    """Watch the processes below this one until the block ends.
 
     ``peaks`` is the most memory that each worker had to itself, ``helpers`` the most that all others had together.
     """
@@ -221,7 +220,7 @@ def _title(pid: int) -> str:
 
 
 def _private_bytes(pid: int) -> int:
-    """The memory that a process shares with nobody."""
+    """Return the memory that a process shares with no other."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -30,7 +30,7 @@ NOISE = (
 LOSSES = ("relaxloss:0.3", "relaxloss:1", "hamp:0.7", "hamp:0.95")
 PRIVATE = ("dpsgd:0.00625", "dpsgd:0.2", "dpsgd:1", "dp-head:1", "dp-head:3", "dp-head:8")
 EVERY = (*REGULARISATION, *NOISE, *LOSSES, *PRIVATE)
-# A recipe without a defence, and what else is asked of :func:`resperturb.frontiers.recipe_study`.
+# A recipe without a defence, and further arguments of :func:`resperturb.frontiers.recipe_study`.
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # Small enough for about an hour of one core: 12 by 12 pixels, training sets of about 300 images.
     "fashion": (
@@ -43,7 +43,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"models": 64, "canaries": 12, "population": 60, "noisy_checkpoints": 2},
     ),
-    # The study that the design was made for: about 16 core-hours.
+    # The full study: about 16 core-hours.
     "cifar10": (
         {
             "data": {"spec": "cifar10", "limit": 10_000},
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default=None, help="names of defences, separated by commas")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--hours", type=float, default=None)
-    parser.add_argument("--dry-run", action="store_true", help="say what would be trained; train nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be trained; train nothing")
     parser.add_argument("--save", action="store_true", help="keep the result in docs/results")
     chosen = parser.parse_args(arguments)
     changes = {"models": chosen.models, "defences": chosen.only and tuple(chosen.only.split(","))}

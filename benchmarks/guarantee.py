@@ -1,4 +1,4 @@
-"""What a private head on public features reaches at epsilon 1, 3 and 8: the numbers of docs/guarantee.md.
+"""Measure private heads on public features at epsilon 1, 3 and 8: the numbers of docs/guarantee.md.
 
     RESPERTURB_DATA=... nice python -m benchmarks.guarantee --save docs/results/guarantee.json
     RESPERTURB_DATA=... nice python -m benchmarks.guarantee --save docs/results/guarantee.json --only cifar10
@@ -8,9 +8,9 @@
 
 All training and all test images are used. The head has its default settings, and every epsilon is trained with five
 seeds of the noise; the seeds make the study repeatable and would void a guarantee. ``--worst-case`` trains heads
-thousands of times with and without a crafted record, and bounds what that shows. ``--patients`` and ``--records``
+thousands of times with and without a crafted record, and bounds epsilon from below. ``--patients`` and ``--records``
 train heads on fewer and fewer of them. Results are written as they come, and those in the file are kept. Seconds are
-of the processor, for the clock on the wall tells of the neighbours.
+of the processor, because other programs affect wall time.
 """
 
 import argparse
@@ -42,7 +42,7 @@ DELTA = 1e-5
 SIZES = (100, 200, 400, 800, 1600, 3200)
 RECORDS = (500, 1000, 2000, 5000, 10_000, 20_000)
 REDUCTION: dict[str, int] = {}
-# Of the reproduction: the paper's length of training, or the longest that was run.
+# Of the reproduction's results: the paper's length of training, or the longest that was run.
 PRESETS = ("paper", "long")
 
 
@@ -91,10 +91,10 @@ CRAFTED = (
 
 
 def main() -> None:
-    """Measure what is not in the file yet."""
+    """Measure everything that is not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", type=Path, required=True)
-    parser.add_argument("--only", default="", help="a part of the names of the studies to run")
+    parser.add_argument("--only", default="", help="run the studies whose names contain this")
     parser.add_argument("--features-only", action="store_true", help="compute the features, and train nothing")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the noise; those in the file are kept")
     parser.add_argument("--compare", type=Path, help="a folder with the reproduction's tables: copy its numbers only")
@@ -159,7 +159,7 @@ def measure(study: Study, save: Path, seeds: int = 5) -> None:
 
 
 class _Fresh:
-    """Counts the images whose features were computed, rather than read."""
+    """Count the images whose features were computed rather than read."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -220,7 +220,7 @@ def worst_cases(save: Path) -> None:
 
 
 def fewer(data: str, save: Path, unit: str, sizes: Sequence[int] = SIZES) -> None:
-    """Train heads on random patients or records, as many as each size says, the same ones for all epsilons."""
+    """Train heads on random patients or records, by size, the same ones for all epsilons."""
     column, pixels = ("patient", 128) if unit == "patients" else (None, None)
     train, test = load_pair(data, group_column=column, image_size=pixels)
     extractor = features.build("efficientnet-lite0")
@@ -244,7 +244,7 @@ def fewer(data: str, save: Path, unit: str, sizes: Sequence[int] = SIZES) -> Non
 
 
 def _score(probabilities: Any, test: ImageSet) -> float:
-    """AUROC of two classes, accuracy of more."""
+    """Return the AUROC of two classes, the accuracy of more."""
     labels = test.labels.numpy()
     if test.num_classes == 2:
         return float(roc_auc_score(labels, probabilities[:, 1]))
@@ -252,7 +252,7 @@ def _score(probabilities: Any, test: ImageSet) -> float:
 
 
 def compare(save: Path, results: Path) -> None:
-    """Copy what whole networks reached on the same data sets, from the results of the reproduction."""
+    """Copy the accuracies of whole networks on the same data sets from the results of the reproduction."""
     networks = []
     for data in sorted({study.data for study in STUDIES}):
         file = results / f"{data}-table.json"

@@ -1,4 +1,4 @@
-"""Power and false alarms of the lower bounds, beside those of jax_privacy on the same scores.
+"""Measure power and false alarms of the lower bounds, and of those of jax_privacy on the same scores.
 
     pip install jax-privacy
     python benchmarks/lower_bounds.py --draws 20 --audits 200
@@ -26,7 +26,7 @@ OURS: dict[str, Bound] = {
 
 
 def theirs() -> dict[str, Bound]:
-    """The bounds of jax_privacy with their default arguments, if it is installed."""
+    """Return the bounds of jax_privacy at default arguments, if it is installed."""
     try:
         from jax_privacy.auditing import CanaryScoreAuditor
     except ImportError:
@@ -40,7 +40,7 @@ def theirs() -> dict[str, Bound]:
 
 
 def by_coins(rng: np.random.Generator, size: int, mu: float) -> tuple[Scores, Scores]:
-    """Scores of a Gaussian mechanism, each canary in by a fair coin."""
+    """Draw scores of a Gaussian mechanism, each canary in by a fair coin."""
     member = rng.random(size) < 0.5
     scores = rng.normal(mu * member, 1)
     return scores[member], scores[~member]

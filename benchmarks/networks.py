@@ -1,9 +1,9 @@
-"""What the noise costs networks of other libraries, whose junctions were found by reading them.
+"""Measure what the noise costs networks of other libraries, whose junctions ``perturb`` finds in their source.
 
     python -m benchmarks.networks --save docs/results/speed-networks.json
 
-takes about a quarter of an hour on two quiet cores. In a loop by hand and in our trainer, beside the fastest loop by
-hand without noise; medians over paired rounds, as in ``make bench``.
+takes about a quarter of an hour on two quiet cores. A loop by hand and our trainer are compared with the fastest loop
+by hand without noise, by medians over paired rounds, as in ``make bench``.
 """
 
 import argparse

@@ -1,11 +1,10 @@
-"""What bf16 saves, and whether it changes what a training gives: accuracy and the AUC of an attack, over seeds.
+"""Measure the time that bf16 saves, and whether it changes accuracy and attack AUC, over seeds.
 
-``python -m benchmarks.precision --steps`` measures the time of a step only, in both precisions, with and without
-noise, which take turns; nothing else may run meanwhile.
-``python -m benchmarks.precision`` trains ResNet8 in 32 bits and in bf16, with three seeds each: on 500 images of the
-built-in sample with and without noise, and on 2,500 images of CIFAR-10 with noise. That is about ten minutes of one
-core. It resumes, so that it can run next to other things. The table has the difference of the means and the spread
-between seeds.
+``python -m benchmarks.precision --steps`` measures only the time of a step, in both precisions, with and without
+noise, in turns. Nothing else may run meanwhile.
+``python -m benchmarks.precision`` trains ResNet8 in 32 bits and in bf16, with three seeds each: on 500 images of
+the built-in sample with and without noise, and on 2,500 images of CIFAR-10 with noise. This takes about ten minutes
+of one core, and resumes. The table has the difference of the means and the spread between seeds.
 """
 
 import argparse
@@ -46,7 +45,7 @@ def losses(run: Run, images: ImageSet) -> list[float]:
 
 
 def measured(setting: str, precision: str, seed: int, runs: Path) -> dict[str, float]:
-    """Train once, or take what was trained; give the test accuracy and the AUC."""
+    """Train once, or open the finished run; return the test accuracy and the AUC."""
     config = make_config(**SETTINGS[setting], seeded_noise=True, precision=precision, seed=seed)
     run = train(config, runs=runs, draws=DRAWS)
     inputs = load_inputs(run.config.data)

@@ -1,4 +1,4 @@
-"""The part of an audit that comes after the answers: every attack on random ones, to measure what it costs."""
+"""The scoring of an audit: every attack on random predictions, to measure its cost."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ class Scoring:
     """All attacks of an audit, ready to score.
 
     Args:
-        records: How many candidates there are.
-        shadows: How many shadow models answered.
-        draws: How many times each was asked about every record.
+        records: Number of candidates.
+        shadows: Number of shadow models.
+        draws: Number of queries per model and record.
 
     >>> scored = Scoring(records=50, shadows=4, draws=2)
     >>> scored.run()
@@ -36,7 +36,7 @@ class Scoring:
 
 
 def random_answers(rng: np.random.Generator, records: int, query: Query, labels: np.ndarray | None = None) -> Signals:
-    """Make up what a model answers about so many records."""
+    """Make up a model's predictions of ``records`` records."""
     shape = records, query.draws
 
     def averaged(*more: int) -> np.ndarray:

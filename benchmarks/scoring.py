@@ -1,9 +1,9 @@
-"""How long a leave-one-out audit takes, and how much memory, once its models have answered.
+"""Measure time and memory of a leave-one-out audit after its models were queried.
 
     python -m benchmarks.scoring --models 256 --records 50000
 
-The answers are random. They are written as an audit writes them, one file per model; then the audit reads, attacks
-and measures them as it does whenever it is repeated.
+The predictions are random, in one file per model, as an audit writes them. Then the audit reads, attacks and measures
+them, as a repeated audit does.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from resperturb.progress import Lines
 
 
 class Answered:
-    """A trainee whose models have all answered."""
+    """A trainee whose models were all queried."""
 
     name, description = "random answers", "nothing was trained"
 
@@ -45,7 +45,7 @@ class Answered:
 
 
 def audit_of_random_answers(folder: Path, models: int, records: int, draws: int) -> dict[str, float]:
-    """Write answers, audit them, and return seconds and megabytes.
+    """Write predictions, audit them, and return seconds and megabytes.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     measured = audit_of_random_answers(Path(folder) / "audit", models=6, records=300, draws=2)

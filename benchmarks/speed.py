@@ -1,4 +1,4 @@
-"""What privacy costs in time and memory on this machine: ``python -m benchmarks.speed``, or ``make bench``."""
+"""Measure what privacy costs in time and memory: ``python -m benchmarks.speed``, or ``make bench``."""
 
 import sys
 from pathlib import Path
@@ -9,10 +9,10 @@ import typer
 from resperturb.cli.output import JsonOption, emit
 
 HELP = """
-Measure what privacy costs: time and memory of a step, beside a plain PyTorch loop written by hand.
+Measure what privacy costs: time and memory of a step, compared with a plain PyTorch loop written by hand.
 
-Several processes measure one after the other, each after compiling a dozen networks. That takes ten minutes in all;
-nothing else should run meanwhile.
+Several processes measure one after the other, each after compiling a dozen networks. This takes ten minutes.
+Nothing else should run meanwhile.
 
 Example: `python -m benchmarks.speed --model resnet8 --figure docs/images/speed`
 """
@@ -25,19 +25,17 @@ app = typer.Typer(add_completion=False)
 def bench(
     model: Annotated[str, typer.Option(help="The network.")] = "resnet8",
     larger: Annotated[str, typer.Option(help="A second, larger network; 'none' for none.")] = "resnet20",
-    batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
-    image_size: Annotated[int, typer.Option(min=1, help="Pixels a side.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 128,
+    image_size: Annotated[int, typer.Option(min=1, help="Pixels per side.")] = 32,
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that measure a network, one after the other; below 6, no intervals.")
     ] = 6,
     rounds: Annotated[
         int,
-        typer.Option(min=1, help="Rounds at most in a process, of about a quarter of a second for each way."),
+        typer.Option(min=1, help="Most rounds per process; a round takes about a quarter of a second per variant."),
     ] = 60,
-    minutes: Annotated[
-        float, typer.Option(min=0, help="How long it may take; rounds are left out to keep to it.")
-    ] = 9.5,
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads; one for each core.")] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="Time limit; rounds are left out to keep it.")] = 9.5,
+    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads; one per core by default.")] = None,
     quick: Annotated[
         bool,
         typer.Option(
@@ -73,7 +71,7 @@ def bench(
     first = Workload(model, batch_size, image_size, threads or os.cpu_count() or 1, compiled)
     settings = [first]
     if not quick and larger != "none":
-        # The paper's ensembles are of the small network, and what no target is about takes too long on a large one.
+        # The paper's ensembles are of the small network, and variants without a target take too long on a large one.
         left_out = ("en5", "opacus", "plain_eager", "prediction_plain_eager")
         ways = tuple(way for way in WAYS if way not in left_out)
         settings.append(Workload(larger, batch_size, image_size, first.threads, compiled, ways=ways))

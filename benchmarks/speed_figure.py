@@ -1,4 +1,4 @@
-"""The figure of the benchmark: what each way to train costs beside a plain loop."""
+"""Draw the figure of the benchmark: the cost of each way to train compared with a plain loop."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def speed_figure(result: Mapping[str, Any]) -> "Figure":
-    """Bars of the time of a step over the plain loop's, one panel a network; En5 is five networks."""
+    """Draw bars of the time of a step over the plain loop's, one panel per network; En5 is five networks."""
     from matplotlib.figure import Figure
 
     networks = result["networks"]
@@ -24,7 +24,7 @@ def speed_figure(result: Mapping[str, Any]) -> "Figure":
         panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for axes, network in zip(panels, networks, strict=True):
             plain = network["milliseconds"][network["plain"]]
-            # A way that a network was not measured in has no bar.
+            # A variant that was not measured on a network has no bar.
             values = [network["milliseconds"].get(name, 0.0) / plain for name in names]
             bars = axes.barh([_label(name) for name in names], values, color=[_colour(name) for name in names])
             axes.bar_label(bars, [f" {value:.2f}" if value else "" for value in values], fontsize=7.5)

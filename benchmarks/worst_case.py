@@ -1,4 +1,4 @@
-"""The worst-case audit of this package's DP-SGD on MNIST: what is shown beside the epsilon that is proven.
+"""Run the worst-case audit of this package's DP-SGD on MNIST, and compare the bound with the proven epsilon.
 
     RESPERTURB_DATA=... python benchmarks/worst_case.py --trials 100
 

@@ -1,4 +1,4 @@
-"""Audit a model that is already trained: which of its patients does a random forest give away?
+"""Audit a model that is already trained: how much does a random forest reveal about its patients?
 
 python examples/audit_model.py --shadows 16 --out runs/this-forest
 """

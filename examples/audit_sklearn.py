@@ -1,4 +1,4 @@
-"""Audit scikit-learn on a table: what does a random forest tell of the patients that it was fitted on?
+"""Audit scikit-learn on a table: how much does a random forest reveal about its patients?
 
 python examples/audit_sklearn.py --shadows 16 --out runs/forest
 """

@@ -33,12 +33,12 @@ from resperturb import features
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", default="xray")
 parser.add_argument("--size", type=int, default=128)
-parser.add_argument("--limit", type=int, help="at most so many images of each part")
+parser.add_argument("--limit", type=int, help="largest number of images of each part")
 parser.add_argument("--epochs", type=int, default=12)
 parser.add_argument("--early", type=int, default=4, help="the epochs of the network that is stopped early")
 parser.add_argument("--models", type=int, default=10, help="networks of each kind that are trained for the audit")
 parser.add_argument("--head-models", type=int, default=256, help="the same for heads, which take a second each")
-parser.add_argument("--only", default="", help="a part of the names of the models to make")
+parser.add_argument("--only", default="", help="make the models whose names contain this")
 parser.add_argument("--features", default="efficientnet-lite0")
 parser.add_argument("--reduction", help="of the features, such as none; the default is the extractor's own")
 parser.add_argument("--out", type=Path, default=Path("runs/case-study"))
@@ -46,7 +46,7 @@ parser.add_argument("--save", type=Path, required=True, help="the JSON file that
 parser.add_argument("--page", type=Path, help="write the page and its figure from the JSON file, and train nothing")
 options = parser.parse_args()
 
-# Both limit what an attack finds of a patient; the first also asks for a proof.
+# Both limit the attack AUC per patient; the first also demands a proof.
 POLICIES = {
     "with a proof": "limits: {auc: 0.6, epsilon_proven: 8}\nevidence: {shadows: 8, records: 200}\n",
     "attacks only": "limits: {auc: 0.6}\nevidence: {shadows: 8, records: 200}\n",
@@ -85,7 +85,7 @@ def network():
 
 
 class Case:
-    """The X-rays, their features, and every model that is made of them."""
+    """The X-rays, their features, and every model trained on them."""
 
     def __init__(self):
         self.train, self.test = rp.data.load_pair(
@@ -138,7 +138,7 @@ class Case:
         return self.train_network(options.early if name == "early" else options.epochs, GAMMA * (name == "noise"))
 
     def test_scores(self, model):
-        """Probabilities of pneumonia on the test images; of a noisy network the mean over 16 draws."""
+        """Return probabilities of pneumonia on the test images; of a noisy network the mean over 16 draws."""
         if isinstance(model, rp.DPHead):
             return model.predict_proba(self.rows[1])[:, 1]
         draws = 16 if rp.strategy_of(model) is not None else 1
@@ -146,7 +146,7 @@ class Case:
             return np.mean([model(self.pixels[1]).softmax(1)[:, 1].numpy() for _ in range(draws)], axis=0)
 
     def over_patients(self, *models):
-        """Mean AUROC over seeds, of the second model less that of the first if there are two.
+        """Return the mean AUROC over seeds, or the difference of the second model to the first.
 
         Args:
             models: The test scores of a model, one row per seed.
@@ -168,7 +168,7 @@ class Case:
         return float(found(slice(None))), [float(end) for end in np.quantile(again, (0.025, 0.975))]
 
     def make(self, name):
-        """Train one model on all training patients, test it, audit its recipe, and ask the gate."""
+        """Train one model on all training patients, test it, audit its recipe, and run the gate."""
         epsilon = HEADS.get(name)
         every, scores, seconds, model = np.arange(len(self.labels)), [], [], None
         # Networks take a minute each, and a head without noise is always the same.
@@ -223,7 +223,7 @@ class Case:
         }
 
     def facts(self):
-        """What the page says about the data."""
+        """Return the description of the data for the page."""
         return {
             "training_images": len(self.train),
             "training_patients": len(np.unique(self.patients)),
@@ -262,7 +262,7 @@ def measure():
 
 
 def page(study):
-    """Write the page from what was measured."""
+    """Write the page from the results."""
     made = {model["name"]: model for model in study["models"]}
     names = [name for name in MODELS if name in made]
     heads = [made[name] for name in ("head-1", "head-3", "head-8") if name in made]
@@ -279,7 +279,7 @@ def page(study):
         shown = f"{model['epsilon_shown']:.2f}"
         found.append([MODELS[name], _number(attack["auc"], attack["interval"]), largest, shown, epsilon])
         gates.append([MODELS[name], *(model["decisions"][policy]["status"].capitalize() for policy in POLICIES)])
-        decision = model["decisions"]["with a proof"]  # the other policy asks for nothing more
+        decision = model["decisions"]["with a proof"]  # the other policy demands nothing more
         reasons.append(f"- *{MODELS[name]}*: {' '.join(decision['reasons'])}")
         if name in aims and model["difference"]:
             loss = -model["difference"][0]

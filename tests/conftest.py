@@ -43,7 +43,7 @@ def tiny_config(**changes: object) -> TrainConfig:
 
 
 def passed_off_as(run: Run, config: TrainConfig, folder: Path) -> Run:
-    """A copy of a run that says of itself that it was trained by another configuration."""
+    """A copy of a run that claims to be trained by another configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     liar = Run(folder, config)
     shutil.copy(run.model_path, liar.model_path)

@@ -1,6 +1,6 @@
-"""What mypy must say about the public names; it is checked and never run.
+"""Types of the public names; mypy checks this file, and nothing runs it.
 
-An ignore that nothing needs is an error, so each of these fails if a name of the package loses its type.
+An unneeded ignore is an error, so each of these fails if a name of the package loses its type.
 """
 
 from typing import TYPE_CHECKING

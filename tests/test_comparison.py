@@ -1,4 +1,4 @@
-"""The page beside other tools says what was measured, by the scripts that are there."""
+"""The page of other tools has the measured numbers, by the scripts of this repository."""
 
 import importlib.util
 import json

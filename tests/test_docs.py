@@ -1,4 +1,4 @@
-"""The documentation is true: its commands exist and run, its examples run, its pages hold together."""
+"""The documentation is true: its commands exist and run, its examples run, its links work."""
 
 import importlib
 import importlib.util
@@ -31,12 +31,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of a page that are in a language."""
+    """Return the code blocks of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def commands(page: Path) -> list[list[str]]:
-    """What a page tells its reader to type, word by word."""
+    """Return the commands of a page, word by word."""
     lines = [line for block in blocks(page, "console") for line in block.splitlines()]
     return [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if line.startswith("$ ")]
 
@@ -49,7 +49,7 @@ def every_command() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as the tutorial wants it, with images of the built-in sample: trousers and boots for two diagnoses."""
+    """A folder for the tutorial, with images of the built-in sample: trousers and boots for two diagnoses."""
     folder = tmp_path_factory.mktemp("tutorial")
     train, test = load_pair("fashion-sample")
     for part, images, count in (("train", train, 100), ("test", test, 20)):
@@ -64,7 +64,7 @@ def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("data", ["fashion-sample", "./patches"])
 def test_the_tutorial_runs(data: str, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own files and commands, on few images; on a folder as far as the first audit, for the rest is the same."""
+    """Its own files and commands, on few images; on a folder only up to the first audit."""
     page = ROOT / "docs" / "tutorial.md"
     [settings] = blocks(page, "yaml")
     [network] = blocks(page, "python")

@@ -115,7 +115,7 @@ def xrays(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["head-8", "noise"])
-def test_the_case_study_makes_a_model_and_asks_the_gate(name: str, xrays: Path, tmp_path: Path) -> None:
+def test_the_case_study_makes_a_model_and_runs_the_gate(name: str, xrays: Path, tmp_path: Path) -> None:
     saved = tmp_path / "case-study.json"
     small = ["--size", "16", "--features", "scattering", "--reduction", "none", "--epochs", "6"]
     small += ["--models", "6", "--head-models", "6", "--only", name]

@@ -1,4 +1,4 @@
-"""What an optional part needs is named where it is missing."""
+"""An error names the extra that an optional part needs."""
 
 import subprocess
 import sys

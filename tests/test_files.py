@@ -1,4 +1,4 @@
-"""A file is there whole or not at all."""
+"""A file is whole or absent."""
 
 import json
 import math
@@ -103,7 +103,7 @@ files.write_bytes(Path(sys.argv[1]), b"half")
 
 
 def killed_while_writing(path: Path) -> list[Path]:
-    """Kill a process in the middle of writing a file, and give what it left in the folder."""
+    """Kill a process while it writes a file, and return what it left in the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False).returncode == -9
     [left] = [found for found in path.parent.iterdir() if found.suffix == ".tmp"]
@@ -113,7 +113,7 @@ def killed_while_writing(path: Path) -> list[Path]:
 @pytest.mark.parametrize("name", ["audit.json", "attacks/rmia.json", "scores/members.npy"])
 def test_what_a_killed_process_left_goes_when_the_folder_is_opened_under_its_lock(tmp_path: Path, name: str) -> None:
     [left] = killed_while_writing(tmp_path / name)
-    (tmp_path / ".mine.tmp").touch()  # of somebody else
+    (tmp_path / ".mine.tmp").touch()  # another process's
     with held(tmp_path):
         assert not left.exists()
     assert (tmp_path / ".mine.tmp").exists()

@@ -1,4 +1,4 @@
-"""Memory that was freed is used again, and large tensors come in large pages."""
+"""Freed memory is reused, and large tensors use huge pages."""
 
 import os
 import subprocess
@@ -66,7 +66,7 @@ def test_a_command_tunes_its_process() -> None:
     subprocess.run([sys.executable, "-c", COMMAND], check=True, capture_output=True)
 
 
-def test_what_the_user_says_of_huge_pages_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_setting_of_huge_pages_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
     use_huge_pages()
     assert os.environ["THP_MEM_ALLOC_ENABLE"] == "0"

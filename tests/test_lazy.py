@@ -1,4 +1,4 @@
-"""Names of 0.2 that have another home lead there, and say where it is."""
+"""Names of 0.2 that moved still work, and warn where they are now."""
 
 import importlib
 
@@ -26,7 +26,7 @@ PLACES = {(old, name): new for old, (new, names) in MOVED.items() for name in na
 
 
 @pytest.mark.parametrize(("old", "name"), PLACES)
-def test_an_old_name_works_and_says_its_new_place(old: str, name: str) -> None:
+def test_an_old_name_works_and_names_its_new_place(old: str, name: str) -> None:
     new = PLACES[old, name]
     with pytest.warns(DeprecationWarning, match=f"import {name} from {new} instead of {old}$"):
         found = getattr(importlib.import_module(old), name)

@@ -1,4 +1,4 @@
-"""Every recipe of the documentation runs, and what it says of its result holds."""
+"""Every recipe of the documentation runs, and its statements about the result hold."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A registry finds what its package and other installed packages offer, and says what there is."""
+"""A registry finds the entries of its package and of other installed packages, and lists them."""
 
 import sys
 from pathlib import Path

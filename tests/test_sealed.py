@@ -1,4 +1,4 @@
-"""Arrays that belong to a run: of another run, changed or damaged, they are refused."""
+"""Arrays that belong to another run, or are changed or damaged, are refused."""
 
 import zipfile
 from pathlib import Path

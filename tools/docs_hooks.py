@@ -1,4 +1,4 @@
-"""What the documentation site needs besides its pages: the list of commands, a menu of what is there, doctests."""
+"""Add to the documentation site: commands, the API, a menu of existing pages, examples of docstrings."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 COMMANDS = "reference/commands.md"
-# Packages whose public names have a page in the reference, and modules of which the page shows the internals too.
+# Packages with a page of public names in the reference, and modules whose internals it shows too.
 API: dict[str, tuple[str, ...]] = {
     "perturbation": (),
     "models": ("models.adapt",),
@@ -56,7 +56,7 @@ def _existing(nav: Any, present: set[str]) -> list[Any]:
 
 
 def notebook_page(notebook: Path) -> str:
-    """Write down the cells of a notebook, without what they printed."""
+    """Write the cells of a notebook, without their output."""
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook.read_text())["cells"]]
     parts = [source if kind == "markdown" else f"```python\n{source}\n```" for kind, source in cells]
     title, *rest = parts
@@ -82,7 +82,7 @@ def api_page(package: str) -> str:
 
 
 def commands_page() -> str:
-    """Write down every command with its help and its options."""
+    """Write every command with its help and its options."""
     import typer
 
     from resperturb.cli import app
@@ -131,7 +131,7 @@ class Docstrings(Extension):  # type: ignore[misc]
             obj.docstring.value = markdown(obj.docstring.value)
 
     def on_class_members(self, *, cls: Any, **others: Any) -> None:
-        """Leave out what only checks fields."""
+        """Leave out members that only check fields."""
         cls.members.pop("__post_init__", None)
 
 

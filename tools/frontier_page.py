@@ -1,4 +1,4 @@
-"""docs/frontier.md, its picture, and sentences elsewhere that follow from it, by what the frontier study measured.
+"""Write docs/frontier.md, its picture, and sentences of other pages from the result of the frontier study.
 
 python -m tools.frontier_page docs/results/frontier-fashion.json .
 """
@@ -16,7 +16,7 @@ from resperturb.frontiers.figure import figure
 from resperturb.frontiers.page import Table, comparison_tables, settings_table
 
 NOISE = ("additive", "additive-no-input", "additive-decay", "multiplicative", "ensemble")
-# Files with sentences between marks, <!-- frontier:claim --> and <!-- end -->, and the way from there to docs/.
+# Files with sentences between marks, <!-- frontier:claim --> and <!-- end -->, and the path from there to docs/.
 SAID_IN = {"README.md": "docs/", "docs/index.md": "", "docs/how-to/compare.md": "../"}
 TEXT = """# Defences at equal accuracy
 
@@ -99,7 +99,7 @@ def main(results: Path, root: Path) -> None:
 
 
 def filled(text: str, found: FrontierResult, docs: str) -> str:
-    """Replace what stands between the marks."""
+    """Replace the text between the marks."""
     said = {
         "claim": f"{claim(found)} [The study]({docs}frontier.md).",
         "members": members(found),
@@ -112,7 +112,7 @@ def filled(text: str, found: FrontierResult, docs: str) -> str:
 
 
 def claim(found: FrontierResult) -> str:
-    """Say how residual perturbation compares with ordinary regularisation of its accuracy."""
+    """Compare residual perturbation with ordinary regularisation of its accuracy, in a sentence."""
     noise = [one for one in found.primary if found[one.setting].defence in NOISE]
     if not noise:
         return "No setting of residual perturbation has an ordinary regulariser of its test accuracy to compare with."
@@ -129,7 +129,7 @@ def claim(found: FrontierResult) -> str:
 
 
 def members(found: FrontierResult) -> str:
-    """Say how much is found in spite of additive noise at gamma 0.5, and what taking the noise off changes."""
+    """Return the attack AUC under additive noise at gamma 0.5 and the change without the noise, in a sentence."""
     auc = found["additive noise 0.5"].final.leaks[PRIMARY]
     noise = [one.final.leaks for one in found.settings if one.defence in NOISE]
     most = max(leaks[WEIGHTS_AUC].value - leaks[PRIMARY].value for leaks in noise)
@@ -197,7 +197,7 @@ def canaries(found: FrontierResult) -> Table:
 
 
 def checkpoints(setting: SettingResult) -> Table:
-    """Return what training without a defence leaks after each checkpoint."""
+    """Return the leakage of training without a defence after each checkpoint."""
     shown = [name for name in (PRIMARY, tpr_name(0.01), CANARY_TPR) if name in setting.final.leaks]
     rows = [
         [stage.name.removeprefix("epoch-").lstrip("0"), stage.accuracy.words()]
@@ -208,7 +208,7 @@ def checkpoints(setting: SettingResult) -> Table:
 
 
 def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
-    """Say which of the thirteen points are met, and how."""
+    """Return which of the thirteen demands are met, and how."""
     canaries = sum(found.canaries.values())
     share = canaries / (found.records + canaries)
     by_kind: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The tables and the picture of docs/guarantee.md and docs/dp-sgd.md, from what benchmarks/guarantee.py measured.
+"""Write the tables and the picture of docs/guarantee.md and docs/dp-sgd.md from results of benchmarks/guarantee.py.
 
 python -m tools.guarantee_page docs/results/guarantee.json docs docs/images/guarantee
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import NormalDist, mean, stdev
 from typing import Any
 
-# Least distance of two labels of the picture, in test scores.
+# Smallest distance of two labels of the picture, in test scores.
 LINE = 0.02
 EPSILONS = ("1.0", "3.0", "8.0", "inf")
 SHOWN = {
@@ -24,16 +24,22 @@ SHOWN = {
     "idc": "IDC subset",
 }
 EXTRACTORS = {"scattering": "scattering", "efficientnet-lite0": "EfficientNet-Lite0"}
-# What was aimed at before anything was measured with this code: data, features, epsilon, value, source.
+# Aims that were set before any measurement: data, features, epsilon, value, source.
 AIMS = (
-    ("mnist", "scattering", 3.0, 0.985, "prototype .9855; Tramèr and Boneh 2021, with a private median: .987"),
-    ("fashion_mnist", "scattering", 3.0, 0.897, "prototype .900; Tramèr and Boneh 2021, with a private median: .897"),
-    ("cifar10", "scattering", 3.0, 0.65, "prototype .65; Tramèr and Boneh 2021, with a private median: .670"),
-    ("cifar10", "efficientnet-lite0", 1.0, 0.795, "prototype .802"),
-    ("cifar10", "efficientnet-lite0", 3.0, 0.815, "prototype .820"),
-    ("cifar10", "efficientnet-lite0", 8.0, 0.825, "prototype .829"),
+    ("mnist", "scattering", 3.0, 0.985, "prototype 0.9855; Tramèr and Boneh 2021 (private median): 0.987"),
+    (
+        "fashion_mnist",
+        "scattering",
+        3.0,
+        0.897,
+        "prototype 0.900; Tramèr and Boneh 2021 (private median): 0.897",
+    ),
+    ("cifar10", "scattering", 3.0, 0.65, "prototype 0.65; Tramèr and Boneh 2021 (private median): 0.670"),
+    ("cifar10", "efficientnet-lite0", 1.0, 0.795, "prototype 0.802"),
+    ("cifar10", "efficientnet-lite0", 3.0, 0.815, "prototype 0.820"),
+    ("cifar10", "efficientnet-lite0", 8.0, 0.825, "prototype 0.829"),
 )
-# The largest loss of AUROC that was aimed at, for patients at epsilon 3.
+# Aim: the largest loss of AUROC, for patients at epsilon 3.
 LARGEST_LOSS = 0.03
 
 Found = dict[str, Any]
@@ -50,7 +56,7 @@ def main(results: Path, docs: Path, picture: Path) -> None:
 
 
 def read(results: Path) -> Found:
-    """Read what was measured, and the case study and the sizes of data that lie in the same folder."""
+    """Read the results, and those of the case study and of fewer records in the same folder."""
     case, records = results.with_name("case-study.json"), results.with_name("fewer-records.json")
     found: Found = json.loads(results.read_text())
     if records.exists():
@@ -59,7 +65,7 @@ def read(results: Path) -> Found:
 
 
 def filled(text: str, found: Found) -> str:
-    """Replace what stands between the marks of each table."""
+    """Replace the text between the marks of each table."""
     for name, table in TABLES.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         text = re.sub(pattern, lambda m, t=table: f"{m[1]}{t(found)}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
@@ -124,7 +130,7 @@ def networks(found: Found) -> str:
 
 
 def aims(found: Found) -> str:
-    """Return the table of what was aimed at."""
+    """Return the table of aims."""
     lines = ["| data | features | epsilon | aim | measured | source of the aim |", "|---|---|---|---|---|---|"]
     for data, extractor, epsilon, value, source in AIMS:
         row = _row(found, data, extractor)

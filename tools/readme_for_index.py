@@ -1,4 +1,4 @@
-"""The README for a package index, which has no files beside it: links to files become links to the repository.
+"""Write the README for a package index, which has no other files: links to files become links to the repository.
 
 The environment says where that is (RESPERTURB_REPOSITORY, or the variables of GitHub Actions). Otherwise links to
 files become plain text and pictures are left out, rather than broken.
@@ -37,7 +37,7 @@ def for_index(readme: str, repository: str | None) -> str:
 
 
 def repository_of(environment: dict[str, str]) -> str | None:
-    """Where the repository is, if the environment says it."""
+    """Return the address of the repository, if the environment names it."""
     if "GITHUB_REPOSITORY" in environment:
         default = f"{environment.get('GITHUB_SERVER_URL', 'https://github.com')}/{environment['GITHUB_REPOSITORY']}"
         return environment.get("RESPERTURB_REPOSITORY", default)
@@ -45,7 +45,7 @@ def repository_of(environment: dict[str, str]) -> str | None:
 
 
 class ReadmeHook(MetadataHookInterface):  # type: ignore[misc]
-    """Give the package its description, and its address where that is known."""
+    """Set the description of the package, and its address where known."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         repository = repository_of(dict(os.environ))

@@ -5,8 +5,7 @@
 
 Each script says what its environment needs. Names: those of ``SCRIPTS``, and ``bounds-resperturb``,
 ``bounds-jax-privacy``, ``bounds-privacy-meter`` at the end. CPU time is that of the whole process, and of its imports
-alone in a process of their own; a machine that does other work makes both longer, though less so than the time on the
-clock.
+alone in a process of their own. Other load on the machine lengthens both, though less than wall time.
 """
 
 import ast
@@ -40,7 +39,7 @@ PACKAGES = {
     "SACRO-ML": "sacroml",
     "jax-privacy": "jax-privacy",
 }
-# What one does from a trained model to a bound on epsilon, in the order of doing it.
+# Steps of a user from a trained model to a bound on epsilon, in order.
 STEPS = {
     "resperturb, your training": ("write train(indices, seed)", "call audit"),
     "resperturb, given answers": (
@@ -94,7 +93,7 @@ def lines_of_code(source: str) -> int:
 
 
 def imports_of(source: str) -> str:
-    """The imports of a script, alone."""
+    """Return the imports of a script, alone."""
     return "\n".join(
         ast.unparse(node) for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)
     )
@@ -112,7 +111,7 @@ def cpu_seconds(command: list[str], log: Path) -> tuple[float, int]:
 
 
 def measure(name: str, python: str, folder: Path) -> None:
-    """Run one tool, and keep what it cost and said."""
+    """Run one tool, and keep its cost and its output."""
     source = (HERE / SCRIPTS[name]).read_text()
     out, log = folder / f"{name}.json", folder / f"{name}.log"
     out.unlink(missing_ok=True)
@@ -129,7 +128,7 @@ def measure(name: str, python: str, folder: Path) -> None:
 
 
 def collect(folder: Path) -> dict[str, Any]:
-    """Put together what was measured and said, with metrics from the scores by one definition for all."""
+    """Collect all results, with metrics from the scores by one definition for all tools."""
     from resperturb.bounds.attack_metrics import attack_metrics
 
     tools: dict[str, Any] = {}
@@ -172,7 +171,7 @@ def collect(folder: Path) -> dict[str, Any]:
 
 
 def tables(result: dict[str, Any]) -> str:
-    """The tables of docs/comparison.md, in Markdown."""
+    """Return the tables of docs/comparison.md, in Markdown."""
     lines = [
         "| tool | version | steps | lines of glue | CPU seconds | attack | AUC | TPR at 1% FPR | epsilon at least |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -200,7 +199,7 @@ def tables(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Measure what is asked for, and collect."""
+    """Measure the tools of the command line, and collect."""
     folder = Path(sys.argv[1]).resolve()
     for asked in sys.argv[2:]:
         name, _, python = asked.partition("=")

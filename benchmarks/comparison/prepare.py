@@ -1,11 +1,11 @@
-"""Train the models that every tool is given, once, and keep what they say.
+"""Train the models that every tool gets, once, and keep their predictions.
 
     python benchmarks/comparison/prepare.py runs/comparison/models/models.npz
 
 The table is scikit-learn's handwritten digits: 1,797 rows, 10 classes. A tenth of the rows is left out of all models
 (the population). A fair coin per row decides whether a model is trained on it, and the next model is trained on the
-other rows: Privacy Meter and this library pair models so. The opposite of the target is set aside, and the other 16
-are its shadow models.
+other rows, as in Privacy Meter and this library. The partner of the target is set aside, and the other 16 are its
+shadow models.
 """
 
 import sys

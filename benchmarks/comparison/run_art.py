@@ -1,4 +1,4 @@
-"""Adversarial Robustness Toolbox: an attack model that is fitted on what the shadow models say.
+"""Adversarial Robustness Toolbox: an attack model that is fitted on predictions of the shadow models.
 
 pip install adversarial-robustness-toolbox packaging scikit-learn
 

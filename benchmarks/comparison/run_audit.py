@@ -1,4 +1,4 @@
-"""resperturb on the training itself: it tosses the coins, trains 17 models, attacks and bounds.
+"""resperturb on the training itself: it randomises membership, trains 17 models, attacks and bounds.
 
 pip install . in the repository
 """

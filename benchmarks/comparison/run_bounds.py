@@ -1,5 +1,6 @@
-"""The bounds of jax-privacy, or of Privacy Meter's repository, on the scores that every tool left, and on scores of
-nothing: coins that say nothing of the scores, where a bound above 0 is a false claim.
+"""Bound the scores of every tool by jax-privacy, or by Privacy Meter's repository, and scores without signal.
+
+Without signal, coins are independent of the scores, and a bound above 0 is a false claim.
 
     python run_bounds.py jax-privacy|privacy-meter folder out.json nulls
 """
@@ -18,7 +19,7 @@ Bounds = dict[str, Callable[[NDArray[Any], NDArray[Any]], float]]
 
 
 def jax_privacy() -> Bounds:
-    """One-run bounds of jax-privacy, with the thresholds that are its default."""
+    """Return the one-run bounds of jax-privacy at its default thresholds."""
     from jax_privacy.auditing import CanaryScoreAuditor
 
     return {
@@ -28,7 +29,7 @@ def jax_privacy() -> Bounds:
 
 
 def privacy_meter() -> Bounds:
-    """The one-run bound of Privacy Meter's repository, at the delta of 0 that it uses."""
+    """Return the one-run bound of Privacy Meter's repository, at its delta of 0."""
     from audit import compute_abstain_attack_results
 
     def best(ins: NDArray[Any], outs: NDArray[Any]) -> float:
@@ -40,7 +41,7 @@ def privacy_meter() -> Bounds:
 
 
 def resperturb() -> Bounds:
-    """What an audit of this library bounds one attack by."""
+    """Return the bound of this library on one attack."""
     from resperturb.bounds import one_run
 
     return {"one_run": lambda ins, outs: one_run(ins, outs, delta=DELTA, confidence=1 - ALPHA).epsilon}

@@ -1,6 +1,6 @@
-"""jax-privacy: bounds on epsilon from scores. Shadow models and the attack are one's own.
+"""jax-privacy: bounds on epsilon from scores. The user provides shadow models and the attack.
 
-Here the attack is how much more confident the target is than the shadow models that a row was not in.
+The attack: the target's confidence less that of shadow models trained without the row.
 
 pip install jax-privacy
 """

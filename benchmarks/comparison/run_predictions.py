@@ -1,4 +1,4 @@
-"""resperturb on the saved answers: every attack, and the bound on epsilon.
+"""resperturb on the saved predictions: every attack, and the bound on epsilon.
 
 pip install . in the repository
 """

@@ -1,4 +1,4 @@
-"""Privacy Meter's repository, which is no package: RMIA and the one-run bound, on the saved answers.
+"""Privacy Meter's repository, which is no package: RMIA and the one-run bound, on the saved predictions.
 
 git clone https://github.com/privacytrustlab/ml_privacy_meter, and its folder on PYTHONPATH
 

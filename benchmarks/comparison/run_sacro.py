@@ -1,4 +1,4 @@
-"""SACRO-ML: LiRA on shadow models that it trains itself, for it takes no others.
+"""SACRO-ML: LiRA on shadow models that it trains itself.
 
 pip install sacroml torch
 

@@ -1,7 +1,7 @@
-"""What every script shares, in whatever environment: reading the models' answers, and writing what was found.
+"""What every script shares, in any environment: reading the models' predictions, and writing the results.
 
-Not counted as glue: it is the same for all. Each script is called with the file of ``prepare.py``, the number of the
-target, and the file to write.
+Not counted as glue: it is the same for all. The arguments of each script are the file of ``prepare.py``, the number
+of the target, and the file to write.
 """
 
 import json
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 class Job:
-    """The table, and the answers of target and shadow models; candidates are all rows but the population."""
+    """The table, and predictions of target and shadow models; candidates are all rows but the population."""
 
     def __init__(self) -> None:
         self.path, self.target = Path(sys.argv[1]), int(sys.argv[2])
@@ -29,14 +29,14 @@ class Job:
 
 
 def finish(scores: NDArray[Any], members: NDArray[Any], **said: float | str | None) -> None:
-    """Write the scores of an attack, who was a member, and what else the tool said."""
+    """Write the scores of an attack, membership, and further output of the tool."""
     out = Path(sys.argv[3])
     np.savez_compressed(out.with_suffix(".npz"), scores=np.asarray(scores, float), members=np.asarray(members, bool))
     out.write_text(json.dumps(said) + "\n")
 
 
 def finish_audit(found: Any) -> None:
-    """Write what an audit by resperturb found; the others are measured by the same metrics."""
+    """Write the result of an audit by resperturb; the others are measured by the same metrics."""
     attacks = [
         {
             "name": one.full_name,

@@ -1,4 +1,4 @@
-"""BaVarIA against Bayes' rule by integration, and beside LiRA with few and with many shadows."""
+"""BaVarIA against Bayes' rule by integration, and compared with LiRA with few and with many shadow models."""
 
 import numpy as np
 import pytest

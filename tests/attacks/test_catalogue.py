@@ -16,7 +16,7 @@ QUERIES = [Query("served", (1, DRAWS)), Query("weights"), Query("networks", (2,)
 
 
 def answers(rng: np.random.Generator, members: np.ndarray, difficulty: np.ndarray) -> Answers:
-    """A model that is more confident of its members, and answers with noise."""
+    """A model that is more confident of its members, and whose predictions are noisy."""
     centre = difficulty + 2.0 * members + rng.normal(0, 1, len(members))
 
     def signals(draws: int, noise: float, averages: tuple[int, ...]) -> Signals:
@@ -52,7 +52,7 @@ def game() -> tuple[Evidence, np.ndarray]:
 
 
 def streamed() -> list[PlannedAttack]:
-    """All attacks that need no answers of single shadow models, of which the game keeps none."""
+    """All attacks that need no predictions of single shadow models; the game keeps none."""
     every = attacks_on(views(QUERIES), shadows=16)
     return [attack for attack in every if "each" not in attack.published.needs]
 
@@ -75,7 +75,7 @@ def test_every_attack_finds_members_and_the_ones_with_shadows_find_more(game: tu
         assert scores.shape == (ROWS,)
         assert np.isfinite(scores).all()
         found[attack.name, str(attack.view)] = auc(scores[members], scores[~members])
-    # A coin toss has a standard error of 0.024 here. Only the density form does not know which way confidence points.
+    # A random guess has a standard error of 0.024 here. Only the density form ignores the direction of confidence.
     weak = {key: value for key, value in found.items() if value < 0.55 and key[0] != "lira-offline-density"}
     assert not weak
     assert found["lira-online-global", "weights"] > found["loss", "weights"] + 0.1

@@ -1,4 +1,4 @@
-"""LiRA against scipy's densities, and against what it must find in models that are normal."""
+"""LiRA against scipy's densities, and against the known result for normal models."""
 
 import numpy as np
 import pytest
@@ -60,14 +60,14 @@ def test_offline_by_the_tail_is_how_improbable_so_much_confidence_is() -> None:
     assert np.isfinite(scores).all()
 
 
-def test_offline_by_the_density_is_how_unusual_the_answer_is_in_either_direction() -> None:
+def test_offline_by_the_density_measures_deviation_in_either_direction() -> None:
     outside, _ = moments(0.0)
     near, high, low = (lira_offline(outside.mean + away, outside, form="density") for away in (0.0, 9.0, -9.0))
     assert np.allclose(high, low)
     assert (high > near).all()
 
 
-def test_members_are_found_as_well_as_two_normals_can_be_told_apart() -> None:
+def test_members_are_found_as_well_as_two_normals_can_be_distinguished() -> None:
     rng = np.random.default_rng(0)
     rows, distance = 4000, 1.5
     difficulty = rng.normal(0, 5, rows)
@@ -107,7 +107,7 @@ def test_too_few_models_are_refused() -> None:
         lira_offline(np.zeros((ROWS, 2)), moments(0.0, dimensions=2)[0])
 
 
-def test_a_model_that_never_changes_its_answer_has_finite_scores() -> None:
+def test_a_model_with_constant_predictions_has_finite_scores() -> None:
     constant = Moments.empty(ROWS, 1)
     for _ in range(4):
         constant.add(np.full((ROWS, 1), 2.0), np.ones(ROWS, dtype=bool))

@@ -1,4 +1,4 @@
-"""Taking models in one at a time gives the moments that all of them together have."""
+"""Adding models one at a time gives the moments of all of them."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""An attack of one's own is one function, and no two attacks share a name."""
+"""A user's attack is one function, and no two attacks share a name."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_a_name_is_given_once() -> None:
         register_attack("loss", "a test")(lambda evidence, view: evidence.target(view)[:, 0])
 
 
-def test_every_attack_says_who_published_it_and_what_it_needs() -> None:
+def test_every_attack_names_its_publication_and_its_needs() -> None:
     for name in ATTACKS:
         method = ATTACKS[name]
         assert "arXiv:" in method.reference

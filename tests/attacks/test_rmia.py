@@ -31,7 +31,7 @@ def test_a_higher_ratio_never_scores_lower(seed: int) -> None:
     assert (np.diff(scores[np.argsort(target / typical)]) >= 0).all()
 
 
-def test_those_who_beat_everybody_are_still_told_apart() -> None:
+def test_records_that_beat_the_whole_population_still_differ() -> None:
     scores = rmia(np.array([0.9, 0.99]), np.array([0.01, 0.01]), np.full(3, 0.1), np.full(3, 0.9))
     assert scores[1] > scores[0] > 0.75
 

@@ -1,4 +1,4 @@
-"""Signals are what the definitions say, are kept by content, and draws are combined as the views say."""
+"""Signals follow their definitions, are kept by content, and draws are combined as the views state."""
 
 import numpy as np
 import pytest
@@ -55,13 +55,13 @@ def test_draws_are_combined_as_the_views_say() -> None:
         found.statistic(View("served", 2))
 
 
-def test_enormous_confidence_is_finite_and_still_told_apart() -> None:
+def test_enormous_confidence_is_finite_and_still_distinguished() -> None:
     logits = np.array([[0.0, 200.0], [0.0, 300.0]])
     found = signals_of([logits], np.array([1, 1]))
     assert found.confidence[:, 0].tolist() == [200.0, 300.0]
     assert np.isfinite(found.modified_entropy).all()
 
 
-def test_answers_that_are_not_finite_are_an_error() -> None:
+def test_predictions_that_are_not_finite_are_an_error() -> None:
     with pytest.raises(ResperturbError, match="not finite"):
         signals_of([[[0.0, float("nan")]]], np.array([0]))

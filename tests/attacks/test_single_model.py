@@ -14,7 +14,7 @@ from resperturb.errors import UsageError
 from resperturb.training.augment import VARIANTS, augmented
 
 
-def test_the_threshold_of_a_class_is_the_one_that_tells_shadows_members_best() -> None:
+def test_the_threshold_of_a_class_is_the_best_for_the_shadow_models_members() -> None:
     rng = np.random.default_rng(0)
     labels, members = np.repeat([0, 1], 500), np.tile([True, False], 500)
     # Members of class 0 lie near 0.01, those of class 1 near 1; the others ten times higher.

@@ -1,4 +1,4 @@
-"""A made-up training whose models know their rows as well as they are told to, in microseconds."""
+"""A made-up training whose models memorise their rows to a given degree, in microseconds."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Designs: coins, pairs, growth, and what is evidence about whom."""
+"""Designs: coins, pairs, growth, and which models are evidence about which target."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_pairs_have_opposite_coins_and_a_seed_of_their_own(seed: int, pairs: int
         assert all(len(set(row[units == unit])) == 1 for unit in np.unique(units))
 
 
-def test_an_audit_grows_without_changing_what_is_there() -> None:
+def test_an_audit_grows_without_changing_existing_models() -> None:
     few, many = one_target(np.arange(30), 4, seed=3), one_target(np.arange(30), 8, seed=3)
     assert (few.members == many.members[:5]).all()
     assert (few.seeds == many.seeds[:5]).all()

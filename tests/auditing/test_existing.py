@@ -1,4 +1,4 @@
-"""The model that one has: its training set and a held-out set are given."""
+"""Audits of an existing model: its training set and a held-out set are given."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_a_leak_of_this_model_is_found_without_and_with_a_recipe(tmp_path: Path)
     assert "this model" in found.report(tmp_path / "report.html").read_text().lower()
 
 
-def test_two_sets_that_differ_are_told_by_features_and_by_models(tmp_path: Path) -> None:
+def test_two_sets_that_differ_are_detected_by_features_and_by_models(tmp_path: Path) -> None:
     model = training(LABELS, 0.0)(MEMBERS, 0)
     rng = np.random.default_rng(0)
     alike = rng.normal(size=(ROWS, 5))

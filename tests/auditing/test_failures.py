@@ -1,4 +1,4 @@
-"""What can go wrong in a user's training is said in a sentence, and no audit is thrown away for one weak model."""
+"""Failures of a user's training end in a sentence, and one weak model does not discard an audit."""
 
 import logging
 import sys
@@ -90,7 +90,7 @@ def test_a_predictor_that_sorts_the_rows_it_is_given_hides_nothing(tmp_path: Pat
     assert found.strongest.auc == pytest.approx(run(training(LABELS, 3.0), tmp_path / "plain").strongest.auc)
 
 
-def test_answers_shuffled_beyond_the_first_rows_are_refused(tmp_path: Path) -> None:
+def test_predictions_shuffled_beyond_the_first_rows_are_refused(tmp_path: Path) -> None:
     def train(indices: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
         inner = training(LABELS, 3.0)(indices, seed)
 
@@ -105,7 +105,7 @@ def test_answers_shuffled_beyond_the_first_rows_are_refused(tmp_path: Path) -> N
         run(train, tmp_path)
 
 
-def test_answers_of_a_noisy_function_are_compared_as_means(tmp_path: Path) -> None:
+def test_predictions_of_a_noisy_function_are_compared_as_means(tmp_path: Path) -> None:
     def train(indices: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
         inner, rng = training(LABELS, 3.0)(indices, seed), np.random.default_rng([seed, len(indices)])
         return lambda rows: 0.7 * inner(rows) + 0.3 * rng.dirichlet([1, 1], len(rows))
@@ -121,7 +121,7 @@ def test_answers_of_a_noisy_function_are_compared_as_means(tmp_path: Path) -> No
         run(shuffling, tmp_path / "shuffling", draws=(1, 8))
 
 
-def test_an_exit_in_train_is_an_error_and_a_dead_worker_is_told(tmp_path: Path) -> None:
+def test_an_exit_in_train_is_an_error_and_a_dead_worker_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train called sys.exit\(3\)"):
         run(lambda indices, seed: sys.exit(3), tmp_path / "a")
 

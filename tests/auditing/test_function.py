@@ -1,4 +1,4 @@
-"""Anybody's training can be audited: any function, any data; and what is wrong with it is said in a sentence."""
+"""Any training function on any data can be audited, and its errors end in a sentence."""
 
 import functools
 import os
@@ -185,7 +185,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_train_that_is_wrong_is_told_what_it_did(tmp_path: Path, name: str) -> None:
+def test_the_error_of_a_wrong_train_says_what_it_did(tmp_path: Path, name: str) -> None:
     value, reason = WRONG[name]
     with pytest.raises(UsageError, match=reason):
         run(answer(value), tmp_path)
@@ -268,7 +268,7 @@ def fit(indices: np.ndarray, seed: int) -> Any:
     return model, lambda rows: torch.tensor(FEATURES[rows]).float().split(50)
 
 
-def test_a_perturbed_module_is_asked_with_many_draws_and_without_its_noise(tmp_path: Path) -> None:
+def test_a_perturbed_module_is_queried_with_many_draws_and_without_its_noise(tmp_path: Path) -> None:
     found = run(fit, tmp_path, draws=(1, 4))
     assert {(one.access, one.draws) for one in found.attacks} >= {("served", 1), ("served", 4), ("weights", 1)}
     assert found.model.train_accuracy > found.model.test_accuracy
@@ -288,7 +288,7 @@ def shuffled(rows: np.ndarray) -> Any:
     ],
     ids=["shuffled", "shuffled without noise", "sigmoid", "nan"],
 )
-def test_a_module_that_is_wrong_is_told_what_it_did(change: Any, reason: str) -> None:
+def test_the_error_of_a_wrong_module_says_what_it_did(change: Any, reason: str) -> None:
     model, loader = fit(np.arange(60), 0)
     with pytest.raises(UsageError, match=reason):
         ask(fitted(change(model, loader), CLASSES), np.arange(ROWS), LABELS, (1, 4))
@@ -303,7 +303,7 @@ def test_a_softmax_at_the_end_of_a_module_changes_no_answer() -> None:
     np.testing.assert_allclose(plain.confidence, same.confidence, rtol=1e-3, atol=1e-3)
 
 
-def test_a_module_with_a_noise_of_its_own_is_asked_many_times() -> None:
+def test_a_module_with_noise_of_its_own_is_queried_many_times() -> None:
     class Noisy(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[:, :3] + torch.randn(len(x), 3)
@@ -313,7 +313,7 @@ def test_a_module_with_a_noise_of_its_own_is_asked_many_times() -> None:
     assert {access: signals.averages for access, signals in answers.items()} == {"served": (1, 4)}
 
 
-def test_a_function_that_answers_differently_each_time_is_asked_many_times(tmp_path: Path) -> None:
+def test_a_function_with_random_predictions_is_queried_many_times(tmp_path: Path) -> None:
     def train(indices: np.ndarray, seed: int) -> Any:
         predict, rng = nearest(indices, seed), np.random.default_rng(seed)
         return lambda rows: 0.5 * predict(rows) + 0.5 * rng.dirichlet(np.ones(3), len(rows))

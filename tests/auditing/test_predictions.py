@@ -95,7 +95,7 @@ def test_null_audits_claim_a_leak_no_more_often_than_stated(units: str) -> None:
     assert binomtest(claims, trials, 0.05, alternative="greater").pvalue > 1e-3
 
 
-def test_an_attack_may_read_the_answers_of_single_shadow_models(tmp_path: Path) -> None:
+def test_an_attack_may_read_predictions_of_single_shadow_models(tmp_path: Path) -> None:
     seen: list[Bools] = []
 
     @register_attack("mean difference", "a test", needs=["each"])

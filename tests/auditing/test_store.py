@@ -1,4 +1,4 @@
-"""The folder of an audit: bound together, resumed, and never believed when a part of it is another's."""
+"""The folder of an audit: bound together, resumed, and refused if a part of it is another's."""
 
 import shutil
 import sys
@@ -38,7 +38,7 @@ def test_a_swapped_result_is_an_error_everywhere(
         with pytest.raises(SystemExit, match="[12]"):
             main()
         assert "run the audit again" in capsys.readouterr().err
-    # The next audit makes it right again, from the answers that are there.
+    # The next audit repairs it from the kept predictions.
     assert made(tmp_path / "leaky", 6.0).leaks
 
 
@@ -65,7 +65,7 @@ def test_checkpoints_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert Store(tmp_path, plan).stages(0) == ["epoch-2", "epoch-10"]
 
 
-def test_other_draws_ask_again_and_another_setup_is_refused(tmp_path: Path) -> None:
+def test_other_draws_query_again_and_another_setup_is_refused(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def train(indices: np.ndarray, seed: int) -> object:
@@ -99,7 +99,7 @@ def test_a_folder_with_a_plan_alone_is_overwritten_and_leftovers_go(tmp_path: Pa
     assert not list((tmp_path / "a").rglob("*.tmp"))
 
 
-def test_damaged_or_foreign_answers_are_reported_and_made_again(
+def test_damaged_or_foreign_predictions_are_reported_and_computed_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = made(tmp_path / "a", 2.0)
@@ -135,14 +135,14 @@ def test_arrays_that_no_model_can_have_answered_are_refused(change: dict[str, np
         read_answers(tmp_path / "answers.npz", 3, {})
 
 
-def test_answers_to_no_known_query_are_refused(tmp_path: Path) -> None:
+def test_predictions_of_no_known_query_are_refused(tmp_path: Path) -> None:
     for arrays in ({}, {"noise/labels": np.zeros(3)}):
         write_bound_arrays(tmp_path / "answers.npz", arrays, {})
         with pytest.raises(ResperturbError, match="does not hold the answers of a model"):
             read_answers(tmp_path / "answers.npz", 3, {})
 
 
-def test_kept_answers_are_those_that_were_given(tmp_path: Path) -> None:
+def test_kept_predictions_are_those_of_the_model(tmp_path: Path) -> None:
     model = FittedFunction(training(LABELS, 1.0)(np.arange(50), 0), 2)
     given = ask(model, np.arange(ROWS), LABELS, (1,))
     keep_answers(tmp_path / "answers.npz", given, {"a": "b"})

@@ -86,7 +86,7 @@ def test_the_same_models_give_the_same_audit_as_a_training_and_as_predictions(tm
     assert more.report(tmp_path / "report.html").stat().st_size > 1000
 
 
-def test_the_owner_is_told_who_is_exposed_by_enough_models() -> None:
+def test_enough_models_name_the_exposed_records_to_their_owner() -> None:
     rng = np.random.default_rng(0)
     members, labels = pairs_of_coins(rng, 64), rng.integers(0, 2, ROWS)
     exposed = np.isin(np.arange(ROWS), [5, 50])

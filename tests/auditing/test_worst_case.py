@@ -1,4 +1,4 @@
-"""A worst-case audit lets a true claim of DP-SGD stand, comes close to it, and refutes every way to break it."""
+"""A worst-case audit does not refute a true claim of DP-SGD, comes close to it, and refutes every broken one."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ def gradients_of_records(model: nn.Module, images: Tensor, labels: Tensor) -> li
 
 @dataclass(frozen=True)
 class Dpsgd:
-    """DP-SGD in thirty lines, and what can go wrong with it."""
+    """DP-SGD in thirty lines, and ways to break it."""
 
     clips: bool = True
     fresh_noise: bool = True
@@ -86,7 +86,7 @@ def audit(train: Dpsgd, claimed: float = PROVEN, big: float = 1.0, **settings: A
     return worst_case_audit(train, initial, images, labels, (big * image, label), claimed, **SETTINGS | settings)
 
 
-def test_a_true_claim_stands_and_is_nearly_reached() -> None:
+def test_a_true_claim_is_not_refuted_and_nearly_reached() -> None:
     found = audit(Dpsgd())
     assert found.verdict != "refuted"
     assert found.words.startswith("not refuted")
@@ -111,7 +111,7 @@ def test_a_broken_training_is_refuted(train: Dpsgd, big: float) -> None:
 
 
 def test_a_claim_for_sampled_batches_is_refuted_if_every_batch_is_full() -> None:
-    # The accountant was told that a batch holds one record in ten; the curve of such a claim is not Gaussian.
+    # The accountant assumes that a batch holds one record in ten; the curve of such a claim is not Gaussian.
     claim = dpsgd_guarantee(
         noise_multiplier=NOISE,
         length=training_length(steps=STEPS, batch_size=RECORDS // 10, records=RECORDS),
@@ -147,7 +147,7 @@ def test_this_packages_own_dpsgd_is_not_refuted_and_shows_a_leak() -> None:
     assert 1 < found.bound.epsilon <= claim.epsilon
 
 
-def test_the_crafted_network_has_forgotten_how_to_learn_from_the_others() -> None:
+def test_the_crafted_network_has_no_gradient_from_other_records() -> None:
     torch.manual_seed(0)
     labels = torch.arange(RECORDS) % 2
     images = torch.randn(RECORDS, FEATURES) * 0.3 + (2.0 * labels[:, None] - 1)

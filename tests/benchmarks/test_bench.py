@@ -1,4 +1,4 @@
-"""The benchmark measures every way it names and says what its numbers are worth; nothing depends on the times."""
+"""The benchmark measures every variant it names, with intervals; nothing depends on the times."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The frontier study is set up as its page says, and the page is written from its numbers."""
+"""The frontier study is set up as its page describes, and the page is written from its numbers."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_the_study_is_set_up_with_few_canaries_of_the_kinds_that_expose_its_defe
     assert STUDIES["fashion"][1]["models"] >= 64
 
 
-def test_the_page_says_what_was_found(tmp_path: Path) -> None:
+def test_the_page_has_the_results(tmp_path: Path) -> None:
     found = simulated()
     text = page(found, "fashion")
     assert text.startswith("# Defences at equal accuracy\n\n" + found.title)

@@ -1,4 +1,4 @@
-"""The page of the guarantee shows what was measured, and a small study runs and is resumed."""
+"""The page of the guarantee shows the results, and a small study runs and resumes."""
 
 import json
 from pathlib import Path

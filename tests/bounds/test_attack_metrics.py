@@ -1,4 +1,4 @@
-"""One object says how well an attack does: intervals cover, tests keep their level, with groups too."""
+"""One object holds the metrics of an attack: intervals cover, tests keep their level, with groups too."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TRIALS = 400
 
 
 def covers(rate_wanted: float, hits: int) -> bool:
-    """Whether so many hits are explained by a rate of at least the wanted one."""
+    """Return whether the number of hits is compatible with a rate of at least ``rate_wanted``."""
     return bool(binomtest(hits, TRIALS, rate_wanted, alternative="less").pvalue > 1e-3)
 
 

@@ -1,4 +1,4 @@
-"""One corrected test says whether a leak was seen, and the interval that is printed says the same."""
+"""One corrected test decides whether a leak was seen, and the printed interval agrees."""
 
 import numpy as np
 import pytest

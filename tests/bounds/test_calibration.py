@@ -1,4 +1,4 @@
-"""The bounds keep their word: how often they exceed the truth, on mechanisms whose truth is known."""
+"""The bounds hold at their confidence on mechanisms whose epsilon is known."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ ONE_RUN = {
 
 
 def most_errors(trials: int, alpha: float) -> float:
-    """More errors than this happen by chance in one of a thousand runs of a bound that keeps its word."""
+    """More errors than this happen by chance in one of a thousand runs of a valid bound."""
     return binom.isf(1e-3, trials, alpha)
 
 

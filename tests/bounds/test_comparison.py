@@ -1,4 +1,4 @@
-"""Lower bounds hold at the stated rate in both designs, and stand rightly beside what is proven."""
+"""Lower bounds hold at the stated rate in both designs, and compare correctly with the guarantee."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Exposed records are named with few false ones, and nobody is named where there is no signal."""
+"""Exposed records are named with few false ones, and none without signal."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def audit(rng: np.random.Generator, models: int, effects: np.ndarray) -> tuple[n
 
 
 @pytest.mark.parametrize("models", [16, 64])
-def test_without_signal_nobody_is_named_in_95_percent_of_audits(models: int) -> None:
+def test_without_signal_no_record_is_named_in_95_percent_of_audits(models: int) -> None:
     rng, trials = np.random.default_rng(models), 150
     named = sum(exposed(*audit(rng, models, np.zeros(300))).count > 0 for _ in range(trials))
     assert named <= binom.isf(1e-3, trials, 0.05)
@@ -35,7 +35,7 @@ def test_the_exposed_are_found_and_few_of_the_named_are_not() -> None:
     assert np.mean(found) > 0.7
 
 
-def test_sixteen_models_name_nobody_and_say_why() -> None:
+def test_sixteen_models_name_no_record_and_say_why() -> None:
     rng = np.random.default_rng(1)
     few = exposed(*audit(rng, 16, np.where(np.arange(300) < 3, 5.0, 0.0)))
     assert (few.count, few.resolved) == (0, False)

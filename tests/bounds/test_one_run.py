@@ -58,7 +58,7 @@ def test_a_delta_that_explains_many_right_guesses_is_paid_once():
 
 
 def exposed(rng):
-    """1,000 canaries, of which 5% show whether they were in."""
+    """1,000 canaries, 5% of which reveal their membership."""
     member = rng.random(1000) < 0.5
     scores = rng.normal(size=1000) + 8.0 * (member & (rng.random(1000) < 0.05))
     return scores[member], scores[~member]

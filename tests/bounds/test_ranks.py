@@ -31,7 +31,7 @@ def test_ranks_count_who_lies_beyond_whom():
     assert found == {("accept", 2): 3, ("accept", 1): 2, ("reject", 2): 3, ("reject", 1): 1}
 
 
-def test_a_tie_lies_beyond_nobody():
+def test_a_tie_lies_beyond_no_score():
     members, nonmembers = np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0, 2.0])
     found = {(test.direction, test.rank): test.beyond for test in rank_tests(members, nonmembers)}
     assert found == {("accept", 2): 1, ("accept", 1): 1, ("reject", 2): 2, ("reject", 1): 1}

@@ -87,7 +87,7 @@ def test_wrong_arguments_are_one_sentence(run: Run, arguments: list[str], reason
     assert reason in str(done.exception)
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["audit", str(tmp_path)])
     assert isinstance(done.exception, UsageError)
 

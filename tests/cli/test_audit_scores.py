@@ -57,14 +57,14 @@ def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):
     assert "same population" in text
 
 
-def test_tables_are_shown_when_they_are_asked_for(files):
+def test_tables_are_shown_on_request(files):
     short, long = (run(*files, "--design", "coins", *more).stdout for more in ([], ["--verbose"]))
     assert len(short.splitlines()) <= 15
     assert "Clopper-Pearson" not in short
     assert "Clopper-Pearson" in long
 
 
-def test_a_one_run_design_is_asked_for(files):
+def test_the_coins_design_recommends_one_run(files):
     assert "Recommended: one_run, epsilon" in run(*files, "--design", "coins").stdout
 
 

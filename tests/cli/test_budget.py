@@ -40,7 +40,7 @@ def test_a_budget_has_the_promised_names(run):
 
 
 def test_a_budget_and_the_guarantee_of_the_same_run_are_one_rule(run):
-    """For a bound that rests on tails which computed noise does not have, and for one that does not."""
+    """For a bound that needs tails which computed noise lacks, and for one that does not."""
     for gamma in (0.5, 800.0):
         facts = TrainingFacts(epochs=100, batch_size=50, records=1000, input_radius=30.0)
         proven = rp.Additive(gamma=gamma).guarantee(facts, 1e-5)
@@ -90,7 +90,7 @@ def test_the_noise_that_an_epsilon_needs_gives_that_epsilon(run, epsilon):
         assert answer(run, f"budget additive {noise} {run_}")["epsilon"] == pytest.approx(epsilon, rel=1e-6)
 
 
-def test_the_additive_noise_for_an_epsilon_says_how_large_it_is(run):
+def test_the_additive_noise_for_an_epsilon_is_compared_with_the_image(run):
     code, out, _ = run("budget additive --epsilon 8 --delta 1e-5 --epochs 100 --radius 30")
     assert code == 0
     assert out.startswith("Needed: input noise 360.")
@@ -149,7 +149,7 @@ def test_every_command_has_help_with_an_example(run):
         assert f"Example: resperturb budget {name}" in " ".join(out.split())
 
 
-def test_asking_for_help_loads_nothing_heavy():
+def test_help_loads_nothing_heavy():
     script = (
         "import sys; sys.argv = ['resperturb', 'budget', 'additive', '--help']\n"
         "from resperturb.cli import main\n"

@@ -95,7 +95,7 @@ def test_importing_the_package_leaves_the_environment_alone(tmp_path: Path) -> N
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_says_how_to_resume(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     interrupted = typer.Typer()
 
     @interrupted.command()
@@ -162,7 +162,7 @@ def test_a_killed_training_ends_with_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "killed/model.safetensors").read_bytes()
 
 
-def test_an_interrupted_training_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_training_says_how_to_resume(tmp_path: Path) -> None:
     arguments = [*TINY[:5], "400", *TINY[6:]]
     victim = subprocess.Popen(
         [*COMMAND, "train", *arguments, "--out", "mine"],
@@ -245,7 +245,7 @@ def test_evaluating_again_gives_what_training_reported(attacked_run: Run) -> Non
     assert json.loads(silent.stdout)["test_accuracy"] == pytest.approx(found["test_accuracy"], abs=0.002)
 
 
-def test_a_line_of_the_log_is_said_once_whoever_else_logs() -> None:
+def test_a_log_line_is_printed_once_whatever_else_logs() -> None:
     """Opacus gives the root logger a handler when it is imported."""
     said = "import logging; logging.basicConfig(); from resperturb.cli import _shown_log\nwith _shown_log():"
     said += " logging.getLogger('resperturb.training').warning('spoken')"

@@ -1,4 +1,4 @@
-"""No mistake of a user's, and no damage to a file, ends in a traceback or goes on for ever."""
+"""No user's mistake and no damaged file ends in a traceback or a hang."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def impatient(seconds: int = 120) -> Iterator[None]:
 
 
 def resperturb(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """Run the command line in this process; what is not an exit with a message is an error of the test."""
+    """Run the command line in this process; anything but an exit with a message fails the test."""
     code: object = 0
     before, sys.argv = sys.argv, ["resperturb", *map(str, arguments)]
     try:
@@ -72,7 +72,7 @@ def is_a_mistake(outcome: tuple[int, str]) -> None:
 
 @pytest.fixture(scope="module")
 def audited(attacked_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with every file that a run can have, and what belongs beside it."""
+    """A run with every file that a run can have, and the files that belong next to it."""
     folder = tmp_path_factory.mktemp("audited") / "run"
     shutil.copytree(attacked_run.path, folder)
     (folder.parent / "policy.yaml").write_text(default_text())
@@ -96,7 +96,7 @@ def without_digests(run: Path) -> None:
 
 @contextmanager
 def changed(run: Path, pattern: str) -> Iterator[Path]:
-    """Give the first file of a pattern, to be changed; all is as before afterwards."""
+    """Yield the first file of a pattern, to be changed, and restore it afterwards."""
     path = sorted(run.glob(pattern))[0] if pattern != "policy.yaml" else run.parent / pattern
     before = {one: one.read_bytes() for one in (path, run / "result.json")}
     try:
@@ -140,7 +140,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def put(value: Any, path: list[Any], new: Any) -> Any:
-    """Replace what is at a path inside of JSON."""
+    """Replace the value at a path inside JSON."""
     if not path:
         return new
     if isinstance(value, dict):
@@ -154,7 +154,7 @@ def paths_in(value: Any) -> list[list[Any]]:
 
 
 def resealed(value: Any) -> bytes:
-    """Write JSON with a checksum that fits, so that only its schema stands between it and us."""
+    """Write JSON with a matching checksum, so that only its schema can refuse it."""
     if isinstance(value, dict) and "checksum" in value:
         value = {**value, "checksum": SEAL}
     return sealed(json.dumps(value).encode())
@@ -190,7 +190,7 @@ def test_bytes_that_were_changed(
         after = before[:start] + (junk + before[start + len(junk) :] if data.draw(st.booleans()) else b"")
         path.write_bytes(after)
         code = ends_well_or_in_a_sentence(capsys, *data.draw(st.sampled_from(read_by(run, name))))
-        # Space may be added to what has no checksum of its own, and an archive has bytes that nobody reads.
+        # Space may be added to files without a checksum, and an archive has bytes that are never read.
         if after != before and name not in ("config.json", "policy.yaml") and path.suffix != ".npz":
             assert code in (1, 2)
 

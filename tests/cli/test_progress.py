@@ -12,7 +12,7 @@ from resperturb.training.loop import Update
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that a test advances."""
 
     now = 0.0
 
@@ -33,14 +33,14 @@ def test_a_short_training_is_silent() -> None:
     assert watched(steps=50, seconds_per_step=1.0) == []
 
 
-def test_a_long_one_says_how_long_before_and_once_per_minute() -> None:
+def test_a_long_task_reports_its_time_beforehand_and_once_per_minute() -> None:
     said = watched(steps=600, seconds_per_step=1.0)
     assert said[0] == "training: about 10 min for what is left (595 of 600 steps)"
     assert len(said) == 1 + 10
     assert said[1] == "training: 60 of 600 steps (10%), about 9 min left"
 
 
-def test_slow_steps_are_told_one_by_one() -> None:
+def test_slow_steps_are_reported_one_by_one() -> None:
     said = watched(steps=3, seconds_per_step=100.0)
     assert said[0] == "training: about 3 min for what is left (2 of 3 steps)"
 
@@ -54,7 +54,7 @@ def test_what_was_done_before_a_stop_does_not_make_it_look_fast() -> None:
     assert said[-1] == "training: 960 of 1000 steps (96%), about 40 s left"
 
 
-def test_on_a_terminal_a_bar_says_how_long_is_left() -> None:
+def test_on_a_terminal_a_bar_shows_the_time_left() -> None:
     console = Console(width=80, force_terminal=True, file=StringIO(), legacy_windows=False)
     clock = Clock()
     with console.capture() as said, _bar(console=console, get_time=clock, auto_refresh=False) as progress:

@@ -1,4 +1,4 @@
-"""Canaries: the right pixels and labels, the same from the same seed, coins that are fair and balanced."""
+"""Canaries: right pixels and labels, the same from the same seed, fair and balanced coins."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def of(kind: str, **options: int) -> tuple[ImageSet, ImageSet, np.ndarray]:
     return made.images.select(np.flatnonzero(chosen)), whole, made.sources[first:]
 
 
-def test_there_are_as_many_of_each_kind_as_asked() -> None:
+def test_there_are_as_many_of_each_kind_as_requested() -> None:
     made = make_canaries(images(), np.arange(60), COUNTS, seed=0)
     assert {kind: int((made.kinds == kind).sum()) for kind in KINDS} == COUNTS
     assert len(made) == sum(COUNTS.values())
@@ -120,19 +120,19 @@ def test_what_cannot_be_made_is_refused(counts: dict[str, int], reason: str) -> 
 
 
 @given(pair=st.integers(0, 10**6), count=st.integers(0, 50))
-def test_consecutive_seeds_toss_opposite_coins(pair: int, count: int) -> None:
+def test_consecutive_seeds_give_opposite_coins(pair: int, count: int) -> None:
     assert (fair_coins(count, 2 * pair) != fair_coins(count, 2 * pair + 1)).all()
 
 
 def test_coins_are_fair_and_independent_of_other_coins() -> None:
     tosses = np.stack([fair_coins(400, 2 * seed, purpose) for seed in range(50) for purpose in (0, 1)])
-    # 40,000 tosses: one standard error of the mean is 0.0025, of a correlation of 400 tosses 0.05.
+    # 40,000 coins: one standard error of the mean is 0.0025, of a correlation of 400 coins 0.05.
     assert tosses.mean() == pytest.approx(0.5, abs=4 * 0.0025)
     correlations = np.corrcoef(tosses)[np.triu_indices(100, 1)]
     assert np.abs(correlations).max() < 5 * 0.05
 
 
-def test_where_images_have_groups_a_clean_canary_stands_for_a_person_who_may_be_absent() -> None:
+def test_with_groups_a_clean_canary_represents_a_person_who_may_be_absent() -> None:
     whole = images(groups=True)
     made = make_canaries(whole, np.arange(60), {"clean": 4, "mislabelled": 6}, seed=1)
     assert whole.groups is not None

@@ -122,7 +122,7 @@ def test_truncated_images_are_refused_even_where_the_program_lets_pillow_pad_the
 
 
 @pytest.mark.parametrize("junk", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"GIF89a"])
-def test_what_is_no_image_is_refused_by_name(junk):
+def test_a_file_that_is_no_image_is_refused_by_name(junk):
     with pytest.raises(UsageError, match="row 3"):
         decode_all([encode(GREY), junk], ["row 2", "row 3"])
 

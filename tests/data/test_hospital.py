@@ -1,4 +1,4 @@
-"""Images as hospitals have them: 12 bits, DICOM, nested folders, not square; and the count of what was done."""
+"""Hospital images: 12 bits, DICOM, nested folders, not square; and the count of conversions."""
 
 import io
 import struct
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def deep(high: int, shape: tuple[int, ...] = (8, 8)) -> np.ndarray:
-    """Values of 0 to ``high``, both of them there."""
+    """Values from 0 to ``high``, both included."""
     values = RNG.integers(0, high + 1, shape).astype(np.uint16)
     values.flat[0], values.flat[1] = 0, high
     return values
@@ -111,7 +111,7 @@ def test_twelve_bits_in_sixteen_are_17_grey_levels_and_that_is_said(tmp_path, ca
     assert "--bits 12" in caplog.text
 
 
-def test_asked_for_twelve_bits_are_all_grey_levels(tmp_path, caplog):
+def test_twelve_bits_keep_all_grey_levels(tmp_path, caplog):
     folder = scans(tmp_path)
     train, _ = load_pair(str(folder), bits=12)
     assert (int(train.images.min()), int(train.images.max())) == (0, 255)
@@ -124,7 +124,7 @@ def test_full_sixteen_bits_are_no_cause_for_advice(tmp_path, caplog):
     assert caplog.text == ""
 
 
-def test_values_beyond_the_bits_asked_for_are_refused(tmp_path):
+def test_values_beyond_the_requested_bits_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"the value 4095, beyond the 10 bits \(0 to 1023\) .*--bits 12"):
         load_pair(str(scans(tmp_path)), bits=10)
 
@@ -152,7 +152,7 @@ def test_the_range_that_a_file_declares_is_taken():
     assert Decoder().decode(tiff.getvalue(), "x").tolist() == [[0, 128, 255]]
 
 
-def test_what_is_asked_for_goes_before_what_is_declared():
+def test_requested_bits_override_declared_ones():
     values = np.array([[0, 16383]], np.uint16)
     assert Decoder(bits=14).decode(png_with_sbit(values, 15), "x").tolist() == [[0, 255]]
 
@@ -274,7 +274,7 @@ def test_folders_that_link_to_each_other_are_read_once(tmp_path):
 
 
 def test_a_link_to_a_folder_above_is_not_followed(tmp_path):
-    """Behind it lie the images of all classes, and those of the test."""
+    """The link leads to the images of all classes, and those of the test."""
     folder = scans(tmp_path)
     (folder / "ill" / "set").symlink_to(folder, target_is_directory=True)
     (folder / "well" / "above").symlink_to(tmp_path.parent, target_is_directory=True)
@@ -408,7 +408,7 @@ def test_a_folder_of_dicom_files_is_grouped_by_what_their_headers_say(tmp_path):
         load_pair(str(tmp_path), group_column="StudyID")
 
 
-def test_without_pydicom_it_is_asked_for(tmp_path, monkeypatch):
+def test_without_pydicom_the_error_names_it(tmp_path, monkeypatch):
     hospital(tmp_path)
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(UsageError, match=r"resperturb\[dicom\]"):

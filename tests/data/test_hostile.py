@@ -1,4 +1,4 @@
-"""Files that lie, pipes that wait and names that are no text: one sentence, never a traceback, never a hang."""
+"""Forged files, waiting pipes and undecodable names end in one sentence, never in a traceback or a hang."""
 
 import io
 import json

@@ -15,7 +15,7 @@ def test_properties_describe_the_tensor():
     assert (len(images), images.num_classes, images.channels, images.size) == (6, 2, 3, (5, 4))
 
 
-def test_select_takes_images_labels_and_groups_in_the_order_asked():
+def test_select_takes_images_labels_and_groups_in_the_given_order():
     images = _set(groups=np.array(list("uvwxyz")))
     chosen = images.select(np.array([4, 1]))
     assert torch.equal(chosen.images, images.images[[4, 1]])

@@ -31,7 +31,7 @@ class Digits:
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """The registry as it is before anybody asked, with a package installed that offers a source."""
+    """The registry before its first use, with a package installed that offers a source."""
     (tmp_path / "digits_source.py").write_text(SOURCE)
     info = tmp_path / "digits-1.0.dist-info"
     info.mkdir()

@@ -50,7 +50,7 @@ def test_grey_rows_become_colour_ones_where_others_are_in_colour():
     assert Rows([grey], channels=3).select([1])[0].equal(torch.from_numpy(grey[1]).repeat(3, 1, 1))
 
 
-def test_what_is_given_out_is_a_copy():
+def test_returned_arrays_are_copies():
     rows = Rows([PARTS[0].copy()])
     for index in (0, slice(0, 2), [0, 1]):
         rows[index].zero_()

@@ -175,7 +175,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path, kin
     refused(file, f"no {kind} column 'absent'", str(file), "'image', 'label'", **options)
 
 
-def test_images_may_be_bare_bytes_or_paths_beside_the_file(tmp_path):
+def test_images_may_be_bare_bytes_or_paths_next_to_the_file(tmp_path):
     images = pictures(10)
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"image": [png(image) for image in images], "label": [0, 1] * 5}), file)
@@ -482,7 +482,7 @@ def test_npz_arrays_that_are_not_there_or_do_not_match_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "spec", ["./absent", "absent", "here/absent", "a/b/absent", "absent.parquet", "x/absent.npz", "~/absent"]
 )
-def test_a_missing_path_is_refused_without_asking_the_network(spec, tmp_path, monkeypatch):
+def test_a_missing_path_is_refused_without_network_access(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.setitem(sys.modules, "datasets", None)  # importing it would fail
@@ -511,7 +511,7 @@ def test_short_forms_are_looked_up_in_the_data_folder_and_know_their_columns(nam
     assert train.name == name
 
 
-def test_idc_is_grouped_by_patient_without_being_asked(tmp_path, monkeypatch):
+def test_idc_is_grouped_by_patient_by_default(tmp_path, monkeypatch):
     for part, who in (("train", ["a", "a", "b", "c"]), ("test", ["d", "d", "e", "f"])):
         write_parquet(tmp_path / "idc" / f"{part}.parquet", pictures(4), label=[0, 1, 1, 0], patient=who)
     monkeypatch.setenv("RESPERTURB_DATA", str(tmp_path))

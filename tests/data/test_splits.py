@@ -138,7 +138,7 @@ def test_held_out_groups_come_near_the_fraction_of_each_class():
     for seed in range(10):
         _, test = held_out(labels, 0.2, seed, groups)
         shares = np.bincount(labels[test]) / np.bincount(labels)
-        # A group holds about 25 of the 1,500 images of a class: nearer than two groups is asked for.
+        # A group holds about 25 of the 1,500 images of a class: the test requires a difference below two groups.
         assert np.abs(shares - 0.2).max() < 2 * 25 / 1500
 
 

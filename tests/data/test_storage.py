@@ -1,4 +1,4 @@
-"""Images on disk are the images in memory, and the file that holds them is whole or not there."""
+"""Images on disk equal those in memory, and their file is whole or absent."""
 
 import io
 import logging
@@ -237,7 +237,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         load_pair("fashion-sample", data_in="disk", limit=50)
 
 
-def test_the_environment_says_where_unless_the_caller_does(monkeypatch):
+def test_the_environment_names_the_folder_unless_the_caller_does(monkeypatch):
     monkeypatch.setenv("RESPERTURB_DATA_IN", "disk")
     assert isinstance(load_pair("fashion-sample", limit=50)[0].images, Rows)
     assert isinstance(load_pair("fashion-sample", limit=50, data_in="memory")[0].images, torch.Tensor)

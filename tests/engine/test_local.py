@@ -1,4 +1,4 @@
-"""Processes of this machine: what a new one is told, and when a task is given up."""
+"""Processes of this machine: how a new one is set up, and when a task is given up."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from resperturb.errors import ResperturbError
 
 @dataclass(frozen=True)
 class Note(Task):
-    """Write down what a worker has of the shared data, and how it was set up."""
+    """Record a worker's shared data and its setup."""
 
     folder: Path
     number: int
@@ -101,7 +101,7 @@ def test_workers_read_shared_data_in_place_wait_passively_and_have_one_thread(
     assert "[None, " in (tmp_path / "0" / "note").read_text()
 
 
-def test_a_new_process_is_told_how_many_threads_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_process_gets_its_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     with _inherited(2):

@@ -1,4 +1,4 @@
-"""Trainings in a Ray cluster of two nodes: the same files as at home, and nothing lost whatever is killed."""
+"""Trainings in a Ray cluster of two nodes: the same files as on one machine, and nothing is lost by a kill."""
 
 import json
 import os
@@ -63,7 +63,7 @@ class TwoNodes:
         return [(node, pid) for node, raylet in raylets for pid in children(raylet) if "work_elsewhere" in title(pid)]
 
     def caught(self) -> tuple[Any, int] | None:
-        """A training, stopped in the middle: without that it might end before its accident."""
+        """A training that pauses in the middle: otherwise it might end before its accident."""
         for node, pid in self.trainings():
             os.kill(pid, signal.SIGSTOP)
             if (node, pid) in self.trainings():
@@ -105,7 +105,7 @@ def cluster(environment: Path) -> Iterator[TwoNodes]:
 
 
 def artefacts(run: Run) -> dict[str, Any]:
-    """Everything that a training leaves, but for how long it took and where."""
+    """Return all results of a training except its time and place."""
     files: dict[str, Any] = {path.name: path.read_bytes() for path in run.path.iterdir() if path.name[0] != "."}
     files["result.json"] = json.loads(files["result.json"])
     for name in ("seconds", "environment", "checksum"):
@@ -131,7 +131,7 @@ def test_a_cluster_trains_what_one_process_trains_though_workers_and_nodes_and_d
     configs = [config(private_images(tmp_path), seed) for seed in range(TRAININGS)]
     at_home = train_many(configs, tmp_path / "home", jobs=1)
 
-    # A driver that is killed leaves what was finished, and nobody at work.
+    # A driver that is killed leaves finished results, and no process at work.
     runs = tmp_path / "runs"
     driver = start(tmp_path, runs, cluster.address)
     try:
@@ -242,7 +242,7 @@ def test_without_ray_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 def test_where_there_is_no_cluster_that_is_said_at_once(tmp_path: Path) -> None:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))  # taken, but nobody listens
+        free.bind(("127.0.0.1", 0))  # taken, but nothing listens
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ResperturbError, match=f"nothing answers at the Ray address {address}"):
             train_many([tiny_config(data={"limit": 40})], tmp_path, engine=RayEngine(address))
@@ -280,7 +280,7 @@ if __name__ == "__main__":
 
 
 def start(folder: Path, runs: Path, address: str, epochs: int = EPOCHS) -> subprocess.Popen[bytes]:
-    """Start a driver of its own."""
+    """Start a separate driver."""
     (folder / "script.py").write_text(SCRIPT)
     command = [sys.executable, folder / "script.py", private_images(folder), runs, address, str(epochs)]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -297,7 +297,7 @@ def noting(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]
 
 
 def wait_for(condition: Callable[[], Given | None]) -> Given:
-    """What the condition gives, as soon as it gives something."""
+    """Return the value of a condition as soon as it is true."""
     until = time.monotonic() + 200
     while not (given := condition()):
         assert time.monotonic() < until, "it did not come to pass in three minutes"

@@ -1,4 +1,4 @@
-"""Extractors compute what they say, each row from its own image, and refuse what does not fit."""
+"""Extractors compute the documented features, each row from its own image, and refuse what does not fit."""
 
 import math
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_the_network_takes_bytes_or_floats() -> None:
     assert not any(parameter.requires_grad for parameter in network.parameters())
 
 
-def test_the_digest_tells_settings_apart() -> None:
+def test_the_digest_distinguishes_settings() -> None:
     settings: list[dict[str, int]] = [{}, {"directions": 500}, {"seed": 1}]
     digests = {features.build("scattering", args=one).describe().digest for one in settings}
     assert len(digests | {features.build("scattering", reduction="none").describe().digest}) == 4

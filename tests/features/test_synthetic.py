@@ -1,4 +1,4 @@
-"""The synthetic map is the same on every machine, and is what its documentation says."""
+"""The synthetic map is the same on every machine, and as documented."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Comparisons at equal accuracy keep their rates on simulated settings, and find what is there."""
+"""Comparisons at equal accuracy keep their error rates on simulated settings, and find true differences."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def stopped(one: Curve) -> Curve:
     return replace(one, stages=one.stages[:3], accuracy=one.accuracy[:3], leaks={"AUC": one.leaks["AUC"][:3]})
 
 
-def test_settings_that_leak_alike_are_rarely_told_apart() -> None:
+def test_settings_that_leak_alike_rarely_differ() -> None:
     rng = np.random.default_rng(0)
     wrong = 0
     for _ in range(SERIES):
@@ -100,13 +100,13 @@ def test_heuristics_are_compared_with_a_formal_method_at_their_accuracy() -> Non
     assert "than dpsgd 1 (epsilon 1e+04)" in found["noise 1", "dpsgd"].sentence
 
 
-def test_what_is_more_accurate_than_all_regularisers_has_no_comparator() -> None:
+def test_a_setting_more_accurate_than_all_regularisers_has_no_comparator() -> None:
     rng = np.random.default_rng(3)
     best = curve_of("noise 1", False, ("",), np.full((1, 8), 0.9), np.full((1, 8), 0.6))
     assert [one.setting for one in compare([curve(rng, "none", True, targets=8), best])] == []
 
 
-def test_what_is_as_accurate_but_for_chance_has_one() -> None:
+def test_a_setting_as_accurate_up_to_chance_has_a_comparator() -> None:
     ones = np.ones((1, 8))
     plain = curve_of("none", True, ("",), 0.7 * ones, 0.7 * ones)
     smooth = curve_of("smooth 0.1", False, ("",), 0.705 * ones, 0.6 * ones)

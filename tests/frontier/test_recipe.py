@@ -1,4 +1,4 @@
-"""The trainer's recipe under every defence: checkpoints, answers as served, canaries, bad input."""
+"""The trainer's recipe under every defence: checkpoints, served predictions, canaries, bad input."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_queries_at_checkpoints_leave_the_training_as_it_is(defence: str) -> Non
     assert torch.equal(last, undisturbed)
 
 
-def test_hamp_answers_users_with_values_of_random_images_and_whoever_has_the_weights_with_its_own() -> None:
+def test_hamp_serves_values_of_random_images_and_its_weights_give_its_own() -> None:
     *_, network = trainee("hamp").fit(JOB)
     served, own = (next(network.outputs(np.arange(40), Query(access))) for access in ("served", "weights"))  # type: ignore[arg-type]
     assert [query.access for query in network.queries(np.arange(1), (16,))] == ["served", "weights"]
@@ -74,7 +74,7 @@ def test_hamp_answers_users_with_values_of_random_images_and_whoever_has_the_wei
     assert np.array_equal(served, backwards[::-1])  # the random image belongs to the row
 
 
-def test_canaries_are_of_the_kinds_that_expose_the_defences_and_none_of_their_sources_is_asked_about() -> None:
+def test_canaries_are_of_the_kinds_that_expose_the_defences_and_their_sources_are_not_queried() -> None:
     found = study("additive", "dpsgd", canaries=4, recipe={**RECIPE, "seeded_noise": False})
     kinds = found.candidates.kinds
     assert {kind: int((kinds == kind).sum()) for kind in set(kinds)} == {
@@ -92,7 +92,7 @@ def test_canaries_are_of_the_kinds_that_expose_the_defences_and_none_of_their_so
     assert 0 < private.trainee.guarantee(1e-5, 45).epsilon < np.inf
 
 
-def test_defences_that_a_network_does_not_have_are_left_out_unless_they_were_asked_for() -> None:
+def test_defences_that_a_network_does_not_support_are_left_out_unless_named() -> None:
     recipe = {**RECIPE, "model": "timm:resnet18"}
     with pytest.raises(UsageError, match=r"^dropout 0\.3: "):
         recipe_study(recipe, defences=("dropout",), strengths=1)
@@ -127,7 +127,7 @@ def command(*arguments: str) -> object:
 SMALL = ("--data", "fashion-sample", "--image-size", "8", "--limit", "100", "--epochs", "1", "--models", "8")
 
 
-def test_the_command_trains_reports_and_says_beforehand_what_it_takes(tmp_path: Path) -> None:
+def test_the_command_estimates_its_time_trains_and_reports(tmp_path: Path) -> None:
     out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
     recipe.write_text("batch_size: 8\nlr: 0.05\nepochs: 6\n")
     small = [option for option in SMALL if option not in ("--epochs", "1")]
@@ -143,7 +143,7 @@ def test_the_command_trains_reports_and_says_beforehand_what_it_takes(tmp_path: 
     assert "<svg" in (out / "frontier.html").read_text()
 
 
-def test_models_that_learn_nothing_without_a_defence_end_the_study(tmp_path: Path) -> None:
+def test_the_study_ends_if_models_without_a_defence_learn_nothing(tmp_path: Path) -> None:
     result = command(*SMALL, "--defences", "weight-decay", "--out", str(tmp_path / "out"), "--jobs", "1")
     assert "the models of 'no defence' did not learn: their test accuracy is 0." in str(result.exception)  # type: ignore[attr-defined]
     assert not (tmp_path / "out" / "weight-decay-0.005" / "models").exists()

@@ -1,4 +1,4 @@
-"""A result says what its intervals allow, is kept whole, and is drawn."""
+"""A result claims no more than its intervals allow, is kept whole, and is drawn."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -48,7 +48,7 @@ def test_the_title_names_a_defence_only_if_its_interval_excludes_0() -> None:
     assert "leaked less" not in frontier(0.75).title.replace("No defence tested leaked less", "")
 
 
-def test_a_defence_of_the_answers_alone_is_named_with_what_its_weights_give_away() -> None:
+def test_a_defence_at_prediction_time_is_reported_with_the_leak_of_its_weights() -> None:
     found = frontier(0.55)
     masked = next(one for one in found.settings if one.name == "additive noise 0.5")
     masked.final.leaks["AUC with weights"] = masked.final.leaks["AUC"]

@@ -28,7 +28,7 @@ Train = Callable[..., Any]
 
 
 def kernel(rows: np.ndarray, blur: float) -> Callable[[np.ndarray], np.ndarray]:
-    """A kernel classifier: the narrower, the more it remembers."""
+    """A kernel classifier: the narrower, the more it memorises."""
 
     def predict(asked: np.ndarray) -> np.ndarray:
         distances = ((POINTS[asked][:, None] - POINTS[rows][None]) ** 2).mean(axis=2)
@@ -39,7 +39,7 @@ def kernel(rows: np.ndarray, blur: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def writing(folder: Path) -> Train:
-    """Train by checkpoints, and write down what was asked for."""
+    """Train by checkpoints, and record the requested settings."""
     folder.mkdir(exist_ok=True)
 
     def train(indices: np.ndarray, seed: int, blur: float = 0.0) -> Iterator[Any]:
@@ -72,7 +72,7 @@ def test_every_setting_has_the_same_halves_and_a_second_call_trains_nothing(tmp_
     again = rp.frontier(writing(log), SETTINGS, LABELS, **options)
     assert replace(again, environment=found.environment) == found
     assert trained(log) == done
-    assert json.loads((out / "exposed.json").read_text())["none"] is None  # 8 models name nobody
+    assert json.loads((out / "exposed.json").read_text())["none"] is None  # 8 models name no record
     assert (out / "exposed.json").stat().st_mode & 0o077 == 0
 
 

@@ -129,7 +129,7 @@ def test_the_noise_is_new_each_time_unless_a_seed_voids_the_guarantee() -> None:
     assert one.guarantee().epsilon <= 3
 
 
-def test_what_a_guarantee_says() -> None:
+def test_a_guarantee_has_its_numbers_and_assumptions() -> None:
     rng = np.random.default_rng(0)
     patients = pd.Series([f"p{i}" for i in rng.integers(0, 800, 1000)], name="patient")
     X, y = rng.normal(size=(1000, 4)), rng.choice(["ill", "well"], 1000)

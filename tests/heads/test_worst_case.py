@@ -1,4 +1,4 @@
-"""Crafted records show nearly all that is proven, and refute heads that are broken."""
+"""Crafted records show nearly the proven epsilon, and refute broken heads."""
 
 from collections.abc import Callable
 
@@ -146,7 +146,7 @@ def test_one_shot_with_one_noise_for_both_releases_is_refuted() -> None:
         normals = (square + square.T) / 2
         released = noisy(for_features, sigma, normals)
         other = noisy(for_labels, sigma, normals[:, :2] if shared else noise(for_labels.shape))
-        # The same noise stands in both at the crafted coordinate, so that a difference is without noise.
+        # Both have the same noise at the crafted coordinate, so their difference has none.
         return float(released[0, 0] - other[0, 0])
 
     totals = {present: sums(zeroed(crafted_rows(), present)) for present in (True, False)}

@@ -226,7 +226,7 @@ def test_parallel_layers_two_heads_and_position_terms_are_known_to_be_no_junctio
 
 
 @pytest.mark.parametrize(("name", "count"), [("hrnet_w18_small", 23), ("coat_tiny", 56)])
-def test_a_refused_family_is_told_the_targets_that_do(name: str, count: int) -> None:
+def test_the_error_of_a_refused_family_names_targets_that_work(name: str, count: int) -> None:
     with torch.device("meta"):
         model = timm.create_model(name)
     with pytest.raises(UsageError, match=r"not understood:\n(.|\n)*targets=") as raised:

@@ -1,4 +1,4 @@
-"""A network's name is read in one place, and means one thing."""
+"""A network's name is parsed in one place, and means one thing."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_the_networks_of_an_ensemble_are_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "en0-resnet8", "en100-resnet8", "res net", 8, None, "timm:"])
-def test_what_is_no_name_is_refused(name: object) -> None:
+def test_an_invalid_name_is_refused(name: object) -> None:
     with pytest.raises(UsageError):
         parse_name(name)
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_built_is_refused_in_one_sentence(
 def test_pretrained_weights_that_cannot_be_fetched_say_so(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No test goes to the network: the fetching functions fail as they do without one."""
+    """No test uses the network: the fetching functions fail as they do without one."""
     import huggingface_hub
     import torch.hub
 

@@ -45,12 +45,12 @@ class Setting:
 
     @property
     def noisy(self) -> bool:
-        """Whether answers differ from call to call, in more than a few rows."""
+        """Return whether predictions differ from call to call, in more than a few rows."""
         return self.draws > 1 and self.scores in ("normal", "heavy tails")
 
     @property
     def features(self) -> list[str]:
-        """What is counted together."""
+        """The group in which alarms are counted."""
         told = [f"{self.design[0]} {self.design[1]}", f"sizes {self.sizes}", f"scores {self.scores}"]
         told += ["canaries"] if self.canaries else []
         told += ["canaries in groups"] if self.canaries and self.sizes != "one" else []
@@ -96,7 +96,7 @@ def answers(setting: Setting, rng: np.random.Generator, groups: Ints, labels: In
 
 
 def alarms(setting: Setting, seed: int) -> Counter[str]:
-    """Audit once and count what was claimed."""
+    """Audit once and count the claims."""
     rng = np.random.default_rng([setting.seed, seed])
     groups = np.repeat(np.arange(setting.units), sizes_of(setting, rng))
     chosen = rng.choice(len(groups), min(setting.canaries, len(groups) // 2), replace=False)
@@ -133,7 +133,7 @@ def alarms(setting: Setting, seed: int) -> Counter[str]:
 
 
 def is_too_often(counted: Counter[str], what: str, level: float) -> bool:
-    """Say whether alarms are more than their nominal rate explains."""
+    """Return whether alarms exceed their nominal rate."""
     told = binomtest(counted[what], counted["audits"], RATES[what], alternative="greater")
     return bool(told.pvalue < level)
 

@@ -1,4 +1,4 @@
-"""That the normals of every sampler are normals, whatever the key, and that nothing ties their streams together."""
+"""The normals of every sampler are normal for every key, and their streams are independent."""
 
 import math
 import os
@@ -293,7 +293,7 @@ def test_tensors_with_holes_or_different_layouts_get_the_same_numbers_as_any() -
 
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler here")
-def test_what_is_compiled_is_kept_where_only_its_owner_writes(
+def test_the_compiled_kernel_is_kept_where_only_its_owner_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -303,7 +303,7 @@ def test_what_is_compiled_is_kept_where_only_its_owner_writes(
     written = path.stat().st_mtime_ns
     assert kernels._built() == path
     assert path.stat().st_mtime_ns == written
-    path.chmod(0o777)  # somebody else may have written to it
+    path.chmod(0o777)  # another user may have written to it
     kernels._built()
     assert path.stat().st_mtime_ns != written
     path.parent.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Where the numbers come from, and that no tool around a model loses, repeats or fixes them."""
+"""The source of the noise, and that no tool around a model loses, repeats or fixes it."""
 
 import copy
 import math
@@ -341,7 +341,7 @@ def test_a_forked_child_that_seeds_itself_is_reproducible() -> None:
 
 
 class _Noises(torch.utils.data.Dataset[Tensor]):
-    """What a worker of a data loader sees that uses a perturbed model, in training mode."""
+    """Outputs of a perturbed model in training mode, in a worker of a data loader."""
 
     def __init__(self) -> None:
         self.source = NoiseSource()
@@ -472,7 +472,7 @@ def test_two_draws_over_the_same_tensor_are_not_merged_by_the_compiler(strategy:
             assert (call(x) != 0).all()
 
 
-def test_what_is_compiled_serves_all_models_alike_each_with_its_own_noise() -> None:
+def test_a_compiled_graph_serves_all_models_each_with_its_own_noise() -> None:
     torch.manual_seed(0)
     one, other = (rp.perturb(Block(), rp.Additive(gamma=0.5), seed=seed).eval() for seed in (1, 2))
     other.load_state_dict(one.state_dict())
@@ -590,7 +590,7 @@ def test_checkpointed_blocks_see_the_same_draw_twice(reentrant: bool, compile_: 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints_without_their_random_state_are_refused(reentrant: bool) -> None:
-    """The recomputation would meet other noise than the forward pass, and the gradient would be silently wrong.
+    """The recomputation would draw other noise than the forward pass, and the gradient would be silently wrong.
 
     It is other noise too where an earlier forward pass from the same seed drew it.
     """

@@ -32,7 +32,7 @@ def layers() -> nn.Sequential:
 
 
 class Plain(nn.Module):
-    """F and G are there for every block; each test writes another forward."""
+    """Every block has F and G; each test writes another forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ class Attention(nn.Module):
 
 
 class Positions(nn.Module):
-    """As long as the input, but no function of it."""
+    """Of the length of the input, but no function of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -732,5 +732,5 @@ class Around(nn.Module):
         return x
 
 
-def test_sums_of_a_module_that_says_its_junctions_are_not_read() -> None:
+def test_sums_of_a_module_that_declares_its_junctions_are_not_read() -> None:
     assert [j.name for j in rp.junctions(Around())] == ["blocks.0"]

@@ -36,7 +36,7 @@ def net(blocks: int = 1) -> nn.Sequential:
 
 
 def noise_of(model: nn.Module, x: Tensor) -> Tensor:
-    """What one call adds."""
+    """Return what one call adds."""
     with torch.no_grad():
         output: Tensor = model(x) - x
     return output
@@ -74,7 +74,7 @@ def test_multiplicative_noise_is_scaled_by_each_element_of_the_shortcut(training
     check_standard_normal(noise_of(model, x) / (0.7 * x))
 
 
-def test_the_input_gets_half_of_gamma_unless_told_otherwise() -> None:
+def test_the_input_gets_half_of_gamma_by_default() -> None:
     x = torch.zeros(4, 3, 64, 64)
     model = rp.perturb(net(), rp.Additive(gamma=2.0))
     assert noise_of(model, x).var().item() == pytest.approx(4 + 1, rel=0.05)  # gamma^2 + (gamma / 2)^2
@@ -249,7 +249,7 @@ def test_training_noise_follows_the_seed_and_prediction_noise_does_not() -> None
     assert not torch.isclose(one, other).any()
 
 
-def test_prediction_noise_repeats_only_with_the_seed_that_was_asked_for() -> None:
+def test_prediction_noise_repeats_only_with_a_requested_seed() -> None:
     x = torch.zeros(2, 8)
 
     def predictions(seed: int | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Noise that was taken out of a model is noticed, by ``strategy_of`` if one can see it, and by ``verify_noise``."""
+"""Noise removed from a model is noticed by ``strategy_of`` where it can be seen, and by ``verify_noise``."""
 
 import copy
 import io
@@ -183,7 +183,7 @@ def test_noise_that_was_taken_out_is_not_reported(strategy: Any, change: Callabl
 
 
 @pytest.mark.parametrize("change", [replace_head, reset_classifier, clear_head_hooks])
-def test_a_model_does_not_answer_without_the_noise_on_its_output(change: Callable[[Net], None]) -> None:
+def test_a_model_refuses_to_predict_without_the_noise_on_its_output(change: Callable[[Net], None]) -> None:
     model = perturbed(OUTPUT)
     change(model)
     with pytest.raises(NoiseLostError, match="would answer without its noise"):

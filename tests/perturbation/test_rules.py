@@ -77,7 +77,7 @@ def test_sides_that_derive_from_no_common_tensor_are_no_junction() -> None:
     assert from_caller(value(BRANCH, tensor=0), value(BRANCH, tensor=1)) is None
 
 
-def test_what_a_later_tensor_explains_is_not_asked_of_an_earlier_one() -> None:
+def test_a_sum_explained_by_a_later_tensor_is_not_traced_to_an_earlier_one() -> None:
     names = ("stem conv_1x1", "stem conv_kxk")
     sides = [
         Value({0: value(BRANCH, names=both).paths[0], 1: value(PROJECTION, names=both.split()[1]).paths[0]})
@@ -216,7 +216,7 @@ class Attention(nn.Module):
 
 
 @pytest.mark.parametrize("kind", [Dense, Ensemble, TwoHeads, Attention])
-def test_what_is_no_junction_is_known_to_be_none(kind: type[nn.Module]) -> None:
+def test_sums_that_are_no_junctions_are_recognised(kind: type[nn.Module]) -> None:
     assert all_sums(kind()) == []
 
 

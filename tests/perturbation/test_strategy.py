@@ -1,4 +1,4 @@
-"""A strategy is one class: everything else asks it, and never which one it is."""
+"""A strategy is one class: all other code uses its methods, and never checks which one it is."""
 
 import ast
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_a_misspelt_strategy_is_refused_with_the_name_that_was_meant() -> None:
         (rp.Multiplicative(0.0, floor=1.0), False),
     ],
 )
-def test_a_strategy_says_whether_it_makes_answers_random(strategy: Strategy, noisy: bool) -> None:
+def test_a_strategy_declares_whether_predictions_are_random(strategy: Strategy, noisy: bool) -> None:
     assert strategy.is_noisy is noisy
     model = nn.Sequential(rp.models.build("resnet8", num_classes=2))
     rp.perturb(model, strategy).eval()
@@ -91,7 +91,7 @@ def test_what_each_strategy_proves_is_its_own_to_say() -> None:
         assert nothing.guarantee(FACTS, 1e-5).epsilon == float("inf")
 
 
-def test_nobody_but_a_strategy_asks_which_strategy_it_is() -> None:
+def test_no_code_but_a_strategy_checks_which_strategy_it_is() -> None:
     source = Path(rp.__file__).parent
     for path in sorted(source.rglob("*.py")):
         if path.parent.name == "strategies":

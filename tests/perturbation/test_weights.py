@@ -221,7 +221,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         rp.load(fresh(), tmp_path)
 
 
-def test_what_is_no_model_is_refused(saved: tuple[nn.Module, Path]) -> None:
+def test_a_function_that_returns_no_model_is_refused(saved: tuple[nn.Module, Path]) -> None:
     with pytest.raises(UsageError, match="function that returns one"):
         rp.load(lambda: 3, saved[1])  # type: ignore[type-var, arg-type, return-value]
 

@@ -95,7 +95,7 @@ def test_calibration_gives_the_epsilon_back(epsilon, delta, radius, epochs, netw
     found = calibrate_additive(epsilon=epsilon, delta=delta, length=run, radius=radius, networks=networks)
     assert not found.not_met
     assert found.epsilon <= epsilon * (1 + 1e-7) + 1e-12
-    assume(epsilon > 1e-5 or delta < 0.1)  # a tiny epsilon beside a large delta keeps fewer digits
+    assume(epsilon > 1e-5 or delta < 0.1)  # a tiny epsilon with a large delta keeps fewer digits
     assert found.epsilon == pytest.approx(epsilon, rel=1e-4)
 
 
@@ -116,7 +116,7 @@ def test_missing_tails_are_paid_for_in_delta_or_nothing_is_claimed():
         calibrate_additive(epsilon=50, delta=1e-5, length=run, radius=30)
 
 
-def test_a_budget_says_what_it_protects_and_what_it_assumes():
+def test_a_budget_states_what_it_protects_and_assumes():
     budget = additive_guarantee(input_std=300, radius=30, length=training_length(epochs=100), delta=1e-5)
     assert "NOT its label" in budget.protects
     assert budget.neighbours == "swap"

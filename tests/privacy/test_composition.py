@@ -68,14 +68,14 @@ def test_a_vacuous_part_makes_the_whole_vacuous_and_finite():
 
 
 def test_the_tails_of_the_whole_are_paid_for_together():
-    """Each part has a guarantee, and all of them together rest on tails that are not there."""
+    """Each part has a guarantee, and their composition needs tails that computed noise lacks."""
     part = additive_guarantee(input_std=200, radius=30, length=training_length(epochs=100), delta=1e-5)
     assert part.claimed_epsilon < 25
     assert compose([part] * 10, delta=1e-5).claimed_epsilon == math.inf
 
 
 def test_rounding_in_the_divergence_is_never_taken_for_perfect_privacy():
-    """Left alone, dp-accounting finds a negative divergence here and answers an epsilon of zero."""
+    """dp-accounting alone finds a negative divergence here and returns an epsilon of zero."""
     assert quick_bound(Ledger("add_remove", sampled=(Sampled(1e6, 1e-9, 1),)), 1e-100) > 0
 
 

@@ -58,7 +58,7 @@ def test_where_distributions_cannot_be_trusted_they_are_not_used():
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_calibration_gives_at_most_the_epsilon_asked_and_hardly_less(epsilon):
+def test_calibration_gives_at_most_the_target_epsilon_and_hardly_less(epsilon):
     run = training_length(steps=20, batch_size=50, records=1000)
     found = calibrate_dpsgd(epsilon=epsilon, delta=1e-5, length=run)
     again = dpsgd_guarantee(noise_multiplier=found.details["noise_multiplier"], length=run, delta=1e-5)

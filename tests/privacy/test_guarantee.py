@@ -56,7 +56,7 @@ def test_a_budget_cannot_be_changed():
     ("epsilon", "word"),
     [(0, "meaningful"), (3, "meaningful"), (3.01, "weak"), (10, "weak"), (10.01, "vacuous"), (math.inf, "vacuous")],
 )
-def test_the_words_begin_where_the_documentation_says(epsilon, word):
+def test_the_words_begin_at_the_documented_values(epsilon, word):
     assert level(epsilon, 1e-5) == word
 
 

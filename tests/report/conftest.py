@@ -72,7 +72,7 @@ def audited_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def noisy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A perturbed run, with canaries, of images whose first class has a name made to be run; audited."""
+    """An audited, perturbed run with canaries, whose first class has a name with markup."""
     folder = tmp_path_factory.mktemp("noisy")
     images, _ = load_pair("fashion-sample", limit=240)
     names = [NASTY, *images.classes[1:]]
@@ -100,7 +100,7 @@ def private_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def runs(audited_run: Run, noisy_run: Run, private_run: Run) -> list[ReportedModel]:
-    """The three of them, one under a name made to be run."""
+    """The three of them, one under a name with markup."""
     return [reported(audited_run, "plain"), reported(noisy_run, f"noisy {NASTY}"), reported(private_run, "private")]
 
 
@@ -114,7 +114,7 @@ def bare_run(audited_run: Run, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Callable[[AuditResult], ReportedModel]:
-    """Keep a changed audit beside its scores, and open it."""
+    """Keep a changed audit next to its scores, and open it."""
 
     def keep(audit: AuditResult) -> ReportedModel:
         assert audit.folder is not None

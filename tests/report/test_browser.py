@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws, obeys its buttons, keeps to itself, and fits a phone."""
+"""The report in a real browser: it draws, its buttons work, it loads nothing, and it fits a phone."""
 
 import importlib.util
 import os
@@ -29,7 +29,7 @@ DRAWN = """() => [...document.querySelectorAll(".chart")].every(
 
 @pytest.fixture(scope="module")
 def page(runs: list[ReportedModel], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The report of three runs, private records and all, open in Chromium; whatever goes wrong in it is kept."""
+    """The report of three runs with private records, open in Chromium; its errors are kept."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         if os.environ.get("CI"):
@@ -101,7 +101,7 @@ def test_light_and_dark(page: Page) -> None:
     page.locator("#theme").click()
 
 
-# Texts of charts that end beyond their chart, where nobody can read them.
+# Texts of charts that end beyond their chart, where they cannot be read.
 BEYOND = """() => [...document.querySelectorAll(".chart")].flatMap(chart => {
   const { left, right } = chart.getBoundingClientRect();
   return [...chart.querySelectorAll(".main-svg text")].filter(text => text.textContent.trim()).filter(text => {

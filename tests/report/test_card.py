@@ -1,4 +1,4 @@
-"""The Hub reads the card, and it does not tell what helps an attacker."""
+"""The Hub reads the card, and it reveals nothing that helps an attacker."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_a_model_that_was_not_audited_is_not_called_anything(private_run: Run) -
     assert "nothing is known about what it leaks" in card
 
 
-def test_it_tells_no_seed_path_or_fingerprint_unless_asked(audited_run: Run, tmp_path: Path) -> None:
+def test_it_has_no_seed_path_or_fingerprint_unless_requested(audited_run: Run, tmp_path: Path) -> None:
     secrets = [audited_run.config.data.fingerprint, audited_run.config.digest, str(audited_run.path.parent), "seed"]
     card = tmp_path / "card.md"
     arguments = ["card", str(audited_run.path), "-o", str(card), "--json"]

@@ -1,4 +1,4 @@
-"""The demonstration, shortened: every variant is trained alike, audited, and reported."""
+"""The demo, shortened: every variant is trained alike, audited, and reported."""
 
 import json
 import math

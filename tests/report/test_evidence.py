@@ -1,4 +1,4 @@
-"""The evidence pack answers a clause only from a field, and says of the others what is missing."""
+"""The evidence pack answers a clause only from a field, and names what is missing for the others."""
 
 import json
 from dataclasses import replace
@@ -45,14 +45,14 @@ def test_attacks_that_no_audit_makes_are_not_tested(leaking: ReportedModel) -> N
     assert found["legal basis"].status == "for you to fill in"
 
 
-def test_a_model_without_an_audit_answers_nothing_that_only_an_audit_knows(leaking: ReportedModel) -> None:
+def test_without_an_audit_no_clause_that_needs_one_is_answered(leaking: ReportedModel) -> None:
     bare = replace(leaking, audit=None)
     found = {entry.clause.id: entry for entry in entries(read_text("satre"), bare, default_policy(), Declared())}
     assert found["3.3.06"].status == "not tested"
     assert found["3.3.04"].status == "not tested"
 
 
-def test_a_defence_that_no_audit_knows_is_declared(leaking: ReportedModel) -> None:
+def test_a_defence_that_no_audit_records_is_declared(leaking: ReportedModel) -> None:
     assert leaking.defence == "not stated"
     decision = decide(leaking, default_policy())
     assert answers(decision, Declared())["defence"] is None

@@ -1,4 +1,4 @@
-"""The gate fails what was shown to exceed the policy, passes what was shown not to, and says when neither is so."""
+"""The gate fails, passes or leaves a model undecided by its intervals and the policy."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def gated(audit: AuditResult, wanted: Policy, guarantee: Guarantee = NOTHING) ->
 
 @pytest.mark.parametrize("groups", [None, 100])
 def test_of_models_that_show_nothing_at_most_the_stated_rate_fails(groups: int | None) -> None:
-    """With the strictest limits there are, all of them at once: whatever fails is a false alarm."""
+    """With the strictest limits, all of them at once: every failure is a false alarm."""
     wanted = policy(auc=0.5, tpr_at_1_percent_fpr=0.01, epsilon_shown=0.0, error_rate=0.2)
     trials = 60
     decisions = [gated(audited(seed, groups=groups, rows=300, confidence=0.9), wanted) for seed in range(trials)]
@@ -69,7 +69,7 @@ def test_a_model_that_shows_little_is_passed_and_never_called_private() -> None:
 
 
 def test_the_interval_that_is_shown_is_the_one_that_decides() -> None:
-    """Over many models and limits: above, within or including the limit is what the outcome says."""
+    """Over many models and limits: the outcome follows from the interval, above, within or including the limit."""
     outcomes = set()
     for seed in range(12):
         audit = audited(seed, leak=0.3 * (seed % 4), rows=150 + 100 * (seed % 3))
@@ -190,7 +190,7 @@ def test_the_default_policy_is_the_one_that_is_written_with_comments(tmp_path: P
         ("limits: {auc: 0.6}\nevidence: {shadows: 0o10}", "evidence.shadows"),
     ],
 )
-def test_a_policy_that_asks_for_something_unknown_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_policy_with_an_unknown_demand_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(text)
     with pytest.raises(UsageError, match=said):
         read_policy(tmp_path / "policy.yaml")

@@ -1,4 +1,4 @@
-"""The page is self-contained, says what was found, and shows a user's words as words."""
+"""The page is self-contained, reports the results, and escapes a user's text."""
 
 import html
 import io
@@ -39,7 +39,7 @@ def figures(page: str) -> dict[str, Any]:
 
 
 def text(page: str) -> str:
-    """The words of the page, without its scripts and tags."""
+    """Return the text of the page, without its scripts and tags."""
     body = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
@@ -82,7 +82,7 @@ def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run:
     assert "not audited" in page
 
 
-def test_it_says_what_the_strongest_attack_found(leaking: ReportedModel) -> None:
+def test_it_reports_the_strongest_attack(leaking: ReportedModel) -> None:
     found = leaking.strongest
     assert found is not None
     assert leaking.audit is not None
@@ -129,7 +129,7 @@ def test_groups_are_called_after_their_column(tmp_path: Path) -> None:
     assert "group" not in first_page(page).lower()
 
 
-def test_the_first_page_says_what_was_attacked(leaking: ReportedModel, quiet: ReportedModel) -> None:
+def test_the_first_page_names_what_was_attacked(leaking: ReportedModel, quiet: ReportedModel) -> None:
     assert leaking.audit is not None
     recipe = replace(leaking, audit=replace(leaking.audit, subject="models of this recipe", targets=16))
     assert "Attacked this model" in first_page(render([leaking]))
@@ -140,7 +140,7 @@ def test_the_first_page_says_what_was_attacked(leaking: ReportedModel, quiet: Re
     assert re.search(r"one in \d+ of 100 cases for “leaking”, \d+ for “quiet” \(guessing: 50\)", both)
 
 
-def test_every_chart_is_told_in_words_too(runs: list[ReportedModel]) -> None:
+def test_every_chart_has_a_text_alternative(runs: list[ReportedModel]) -> None:
     page = render(runs)
     for key in figures(page):
         [alt] = re.findall(rf'id="chart-{key}" role="img" aria-label="([^"]*)"', page)
@@ -202,7 +202,7 @@ def test_pooled_scores_of_several_targets_have_no_interval(leaking: ReportedMode
     assert [trace for trace in figures(render([leaking]))["roc"]["data"] if trace.get("fill")]
 
 
-def test_a_leak_that_another_attack_shows_is_told_with_its_interval(leaking: ReportedModel) -> None:
+def test_a_leak_by_another_attack_is_reported_with_its_interval(leaking: ReportedModel) -> None:
     audit = leaking.audit
     assert audit is not None
     strongest, other = audit.fixed[:2]
@@ -308,7 +308,7 @@ def test_a_refuted_claim_is_the_first_thing_one_reads(
 
 
 def test_chance_is_not_called_a_leak() -> None:
-    """Of models that show nothing, hardly one is called leaking, whatever its strongest attack."""
+    """Models without signal are rarely reported as leaking, whatever their strongest attack."""
     seen = [named(str(seed), audited(seed)).leaks for seed in range(40)]
     assert sum(seen) <= 6
 
@@ -317,7 +317,7 @@ COMMANDS = ("gate", "card", "report", "compare", "evidence")
 
 
 def refused(command: str, run: Run) -> str:
-    """What a command says of a run whose audit cannot be believed; `verify` fails too."""
+    """Return a command's error for a run with an inconsistent audit; `verify` fails too."""
     verified = CliRunner().invoke(app, ["verify", str(run.path), "--json"])
     assert verified.exit_code == 1
     failed, *_ = [check for check in json.loads(verified.stdout)["checks"] if check["outcome"] == "failed"]
@@ -372,7 +372,7 @@ def test_scores_without_their_audit_are_said_and_the_audit_of_another_version_is
         open_models([bare_run.path])
 
 
-def test_answers_of_another_audit_are_found_by_verify(audited_run: Run, noisy_run: Run, tmp_path: Path) -> None:
+def test_verify_finds_predictions_of_another_audit(audited_run: Run, noisy_run: Run, tmp_path: Path) -> None:
     run = copied(audited_run, tmp_path)
     for place in (run.path, run.path / "audit"):
         verified = CliRunner().invoke(app, ["verify", str(place)])
@@ -385,7 +385,7 @@ def test_answers_of_another_audit_are_found_by_verify(audited_run: Run, noisy_ru
         assert "000.npz belongs to another run (other question)" in verified.stdout
 
 
-def test_weights_without_a_configuration_are_refused_beside_an_audit(audited_run: Run, tmp_path: Path) -> None:
+def test_weights_without_a_configuration_are_refused_next_to_an_audit(audited_run: Run, tmp_path: Path) -> None:
     run = copied(audited_run, tmp_path)
     (run.path / "config.json").unlink()
     with pytest.raises(UsageError, match=r"has weights and no config\.json"):
@@ -468,7 +468,7 @@ def test_models_are_ranked_only_where_chance_did_not_make_the_order(
     )
 
 
-def test_a_guarantee_that_is_none_is_told_once(noisy_run: Run, tmp_path: Path) -> None:
+def test_a_missing_guarantee_is_reported_once(noisy_run: Run, tmp_path: Path) -> None:
     run = copied(noisy_run, tmp_path)
     audit = read_audit(run.path / "audit")
     unproven = replace(audit, guarantee=run.guarantee(1e-300), delta=1e-300)
@@ -478,7 +478,7 @@ def test_a_guarantee_that_is_none_is_told_once(noisy_run: Run, tmp_path: Path) -
     assert text(render([model])).count("No guarantee: ") == 1
 
 
-def test_private_records_are_shown_only_when_asked_for(runs: list[ReportedModel], audited_run: Run) -> None:
+def test_private_records_are_shown_only_on_request(runs: list[ReportedModel], audited_run: Run) -> None:
     from resperturb.training.inputs import load_inputs
 
     picture = '<li><img src="data:image/png;base64,'
@@ -525,7 +525,7 @@ def test_report_and_compare_from_the_command_line(audited_run: Run, tmp_path: Pa
     assert isinstance(nothing.exception, UsageError)
 
 
-def test_compare_says_what_differs_and_sorts(audited_run: Run, noisy_run: Run, private_run: Run) -> None:
+def test_compare_lists_what_differs_and_sorts(audited_run: Run, noisy_run: Run, private_run: Run) -> None:
     paths = [str(run.path) for run in (private_run, noisy_run, audited_run)]
 
     def order(by: str) -> list[str]:
@@ -542,7 +542,7 @@ def test_compare_says_what_differs_and_sorts(audited_run: Run, noisy_run: Run, p
     assert "DP-SGD 2" in shown
 
 
-def test_runs_of_one_name_are_numbered_and_no_path_is_told(private_run: Run, tmp_path: Path) -> None:
+def test_runs_of_one_name_are_numbered_and_no_path_is_shown(private_run: Run, tmp_path: Path) -> None:
     other = copied(private_run, tmp_path)
     shutil.copytree(other.path, tmp_path / "beside" / "copy")
     models = open_models([other.path, tmp_path / "beside" / "copy"])
@@ -550,7 +550,7 @@ def test_runs_of_one_name_are_numbered_and_no_path_is_told(private_run: Run, tmp
     assert str(tmp_path) not in render(models, "A report")
 
 
-def test_no_digit_of_the_hash_and_no_folder_of_a_network_is_told(audited_run: Run, tmp_path: Path) -> None:
+def test_no_digit_of_the_hash_and_no_folder_of_a_network_is_shown(audited_run: Run, tmp_path: Path) -> None:
     hashed = tmp_path / audited_run.config.digest
     shutil.copytree(audited_run.path, hashed)
     [model] = open_models([hashed])
@@ -564,7 +564,7 @@ def test_no_digit_of_the_hash_and_no_folder_of_a_network_is_told(audited_run: Ru
     assert "/home/me" not in page
 
 
-def test_bounds_that_were_not_measured_alike_do_not_stand_in_one_column(
+def test_bounds_that_were_not_measured_alike_are_not_in_one_column(
     audited_run: Run, noisy_run: Run, private_run: Run
 ) -> None:
     def compared(*runs: Run) -> str:
@@ -584,9 +584,7 @@ def test_bounds_that_were_not_measured_alike_do_not_stand_in_one_column(
     assert ">=" in alone
 
 
-def test_a_converted_epsilon_stands_beside_the_one_that_was_trained_for_and_says_swap(
-    private_run: Run, tmp_path: Path
-) -> None:
+def test_a_converted_epsilon_is_shown_with_the_target_epsilon_and_says_swap(private_run: Run, tmp_path: Path) -> None:
     run = copied(private_run, tmp_path)
     audit = audit_run(run, shadows=0)
     proven = run.guarantee()

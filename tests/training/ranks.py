@@ -1,4 +1,4 @@
-"""What every process of the group does in test_distributed.py; torchrun starts two of these."""
+"""The program of every process of the group in test_distributed.py; torchrun starts two."""
 
 import json
 import os

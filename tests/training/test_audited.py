@@ -1,4 +1,4 @@
-"""A whole audit of a small run: what it keeps, what it reuses, what it refuses, and that it finds the leak."""
+"""A whole audit of a small run: what it keeps, reuses and refuses, and that it finds the leak."""
 
 import dataclasses
 import math
@@ -89,7 +89,7 @@ def test_it_is_kept_in_the_run_with_the_scores_of_fixed_attacks(audited: tuple[R
     assert auc(scores.members, scores.nonmembers) == attack(found, "rmia-online", "weights").auc
 
 
-def test_bounds_are_corrected_and_stand_beside_the_proof(audited: tuple[Run, AuditResult]) -> None:
+def test_bounds_are_corrected_and_compared_with_the_proof(audited: tuple[Run, AuditResult]) -> None:
     _, found = audited
     bounds = [one.lower_bound for one in found.attacks if one.lower_bound is not None]
     assert len(bounds) >= 4
@@ -113,7 +113,7 @@ def test_the_most_exposed_are_named(audited: tuple[Run, AuditResult]) -> None:
     assert exposed.separation > 2
 
 
-def test_a_second_audit_trains_nothing_asks_nothing_and_finds_the_same(
+def test_a_second_audit_neither_trains_nor_queries_and_has_the_same_result(
     audited: tuple[Run, AuditResult], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, found = audited
@@ -123,7 +123,7 @@ def test_a_second_audit_trains_nothing_asks_nothing_and_finds_the_same(
     assert "models to train" not in capsys.readouterr().err
 
 
-def test_other_queries_ask_again_and_train_nothing(
+def test_other_draws_query_again_without_training(
     audited: tuple[Run, AuditResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = copy_of(audited[0], tmp_path)
@@ -131,7 +131,7 @@ def test_other_queries_ask_again_and_train_nothing(
     assert audit_run(run, **{**SETTINGS, "draws": (1, 2)}).draws == (1, 2)
 
 
-def test_answers_that_cannot_be_believed_are_asked_again(
+def test_damaged_predictions_are_queried_again(
     audited: tuple[Run, AuditResult], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = copy_of(audited[0], tmp_path)
@@ -205,7 +205,7 @@ def test_every_model_of_a_recipe_is_a_target_once(tmp_path: Path) -> None:
 
 
 def test_a_guarantee_is_that_of_models_on_half_of_the_images(tmp_path: Path) -> None:
-    """Fewer records are sampled at a larger rate, so that less is proven of each."""
+    """Fewer records are sampled at a larger rate, so each has a weaker guarantee."""
     method = {"name": "dpsgd", "noise_multiplier": 1.0}
     config = tiny_config(data={"limit": 120, "part": "all"}, epochs=2, method=method, seeded_noise=False)
     run = train(config, runs=tmp_path)
@@ -272,7 +272,7 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(config, runs=tmp_path_factory.mktemp("noisy"))
 
 
-def test_a_run_is_asked_with_its_noise_without_it_and_network_by_network(noisy: Run) -> None:
+def test_a_run_is_queried_with_its_noise_without_it_and_network_by_network(noisy: Run) -> None:
     found, rows = AskedRun(noisy, noisy.config.data, 0), np.array([60, 3, 9, 85])
     table = table_of(noisy.config.data).select(rows)
 
@@ -293,7 +293,7 @@ def test_a_run_is_asked_with_its_noise_without_it_and_network_by_network(noisy: 
 
 
 def test_two_models_do_not_share_their_noise(noisy: Run, tmp_path: Path) -> None:
-    # The same weights under another name or number: what is equal in their answers could only be the noise.
+    # The same weights under another name or number: equal predictions could only come from equal noise.
     other = passed_off_as(noisy, noisy.config.model_copy(update={"seed": 1}), tmp_path)
     rows, data = np.arange(60), noisy.config.data
     labels = table_of(data).labels.numpy()[rows]
@@ -340,7 +340,7 @@ def test_settings_that_make_no_sense_are_refused(
         audit_run(audited[0], **{**SETTINGS, **settings})
 
 
-def test_noise_decides_how_a_model_is_asked(audited: tuple[Run, AuditResult]) -> None:
+def test_noise_decides_how_a_model_is_queried(audited: tuple[Run, AuditResult]) -> None:
     run, _ = audited
 
     def accesses(**changes: object) -> list[str]:
@@ -372,7 +372,7 @@ def test_a_guarantee_that_an_attack_contradicts_is_refuted(
     save_audit(whole, run.path / "audit")
 
 
-def test_models_are_trained_and_asked_where_the_engine_works_and_come_back(
+def test_the_engine_trains_and_queries_models_and_returns_them(
     audited: tuple[Run, AuditResult], tmp_path: Path
 ) -> None:
     run, expected = audited
@@ -402,7 +402,7 @@ def test_models_are_trained_and_asked_where_the_engine_works_and_come_back(
 
 
 def test_a_recipe_can_be_given_to_the_core(audited: tuple[Run, AuditResult], tmp_path: Path) -> None:
-    """A run's folder opens as a trainee, as any other one."""
+    """A run's folder opens as a trainee."""
     from resperturb.report.folders import open_folder
 
     trainee = open_folder(audited[0].path).trainee()

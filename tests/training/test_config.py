@@ -1,4 +1,4 @@
-"""The hash names what decides the weights; the schedules are the paper's."""
+"""The hash depends on what decides the weights; the schedules are the paper's."""
 
 import pytest
 from hypothesis import given
@@ -61,6 +61,6 @@ def test_the_idc_schedule_divides_by_four_at_every_twentieth_epoch_of_a_hundred(
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_what_is_wrong_is_named(values: dict[str, object], named: str) -> None:
+def test_a_wrong_setting_is_named(values: dict[str, object], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         make_config(data={"spec": "x"}, **values)

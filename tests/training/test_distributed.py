@@ -1,4 +1,4 @@
-"""Two processes train the model that one would, draw noise of their own, write once, and end together."""
+"""Two processes train the same model as one, draw noise of their own, write once, and end together."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
 
 
 def difference(one: Run, other: Run) -> float:
-    """How far two runs are from each other, in units of the way that training went."""
+    """Distance of two runs' weights, relative to the distance that training moved them."""
     a, b = load_file(one.model_path), load_file(other.model_path)
     torch.manual_seed(one.config.seed)
     start = build_model(one.config, load_inputs(one.config.data).train).state_dict()
@@ -47,7 +47,7 @@ def difference(one: Run, other: Run) -> float:
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which two processes have done what ranks.py says."""
+    """The folder in which two processes have run ranks.py."""
     folder: Path = tmp_path_factory.mktemp("group")
     with pytest.raises(InterruptedTrainingError):
         train(ranks.config(**ranks.PLAIN), out=folder / "begun_by_one", on_update=ranks.interrupt)
@@ -145,7 +145,7 @@ def test_every_torchrun_command_in_the_documentation_exists() -> None:
 
 
 def workers(launcher: subprocess.Popen[str]) -> dict[int, int]:
-    """The processes that a launcher has started, by their rank."""
+    """Return the processes of a launcher, by rank."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -160,7 +160,7 @@ def workers(launcher: subprocess.Popen[str]) -> dict[int, int]:
 
 
 def begun(command: list[str], out: Path) -> "subprocess.Popen[str]":
-    """Start a command, and return once its training has seen the end of an epoch."""
+    """Start a command, and return once its training has finished an epoch."""
     launcher = subprocess.Popen(
         [*command, "--out", str(out)], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

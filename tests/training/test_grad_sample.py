@@ -1,4 +1,4 @@
-"""The gradients of single records are Opacus's, to the rounding of floats, and DP-SGD does the same with them."""
+"""Gradients of single records equal Opacus's up to rounding, and so do the steps of DP-SGD."""
 
 from collections.abc import Callable
 from typing import Any
@@ -121,7 +121,7 @@ def test_weights_that_are_frozen_stay_frozen() -> None:
 
 
 class _InPlace(nn.Module):
-    """Adds in place, as the blocks of torchvision and timm do; or overwrites what a layer was given."""
+    """Adds in place, as the blocks of torchvision and timm do; or overwrites a layer's input."""
 
     def __init__(self, spoilt: bool = False) -> None:
         super().__init__()

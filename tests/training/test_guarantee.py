@@ -1,4 +1,4 @@
-"""What is proven about a run follows from its configuration, and from nothing that lies in its folder."""
+"""The guarantee of a run follows from its configuration, and from nothing else in its folder."""
 
 import math
 from pathlib import Path
@@ -16,12 +16,12 @@ DELTA = 1e-5
 
 
 def secret_config(**changes: object) -> TrainConfig:
-    """A training whose noise nobody can draw again."""
+    """A training whose noise cannot be drawn again."""
     return tiny_config(**{"seeded_noise": False, **changes})
 
 
 def finished(tmp_path: Path, config: TrainConfig, **result: object) -> Run:
-    """A run of which only what is asked for here is there."""
+    """A run that has only the attributes used here."""
     run = Run(tmp_path, config)
     run.__dict__["result"] = SimpleNamespace(**{"records": 1000, "channels": 1, "image_size": [28, 28], **result})
     return run

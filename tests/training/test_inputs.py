@@ -1,4 +1,4 @@
-"""Images on disk train and answer as images in memory do, and take no memory."""
+"""Images on disk give the same training and predictions as images in memory, and take no memory."""
 
 import hashlib
 import io
@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         {"method": "dpsgd"},
     ],
 )
-def test_weights_and_answers_are_the_same_bit_for_bit(changes, tmp_path, monkeypatch):
+def test_weights_and_predictions_are_the_same_bit_for_bit(changes, tmp_path, monkeypatch):
     found = []
     for place in ("memory", "disk"):
         monkeypatch.setenv("RESPERTURB_DATA_IN", place)

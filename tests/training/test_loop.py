@@ -68,7 +68,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 
 
 class Stop(Exception):
-    """Stands for a crash."""
+    """Simulates a crash."""
 
 
 def crash_at(step: int):  # type: ignore[no-untyped-def]
@@ -163,7 +163,7 @@ def test_a_diverging_loss_stops_and_says_what_to_change(tmp_path: Path) -> None:
         train(tiny_config(lr=1e30, perturbation=NOISE), runs=tmp_path)
 
 
-def test_a_network_whose_answers_are_not_finite_has_not_been_trained(tmp_path: Path) -> None:
+def test_a_network_whose_outputs_are_not_finite_has_not_been_trained(tmp_path: Path) -> None:
     """One step of a huge rate: the loss was taken before it."""
     with pytest.raises(ResperturbError, match=r"answers are not finite.*--lr \(it is 1e\+25\)"):
         train(tiny_config(lr=1e25, epochs=1, batch_size=1000), runs=tmp_path)

@@ -1,4 +1,4 @@
-"""Many trainings at once: all done, none twice, none left behind, whatever happens to a process."""
+"""Many trainings at once: each is done once, whatever happens to a process."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ def test_a_training_that_fails_need_not_end_the_others(tmp_path: Path, jobs: int
     [(config, why)] = failed
     assert config == bad
     assert "not finite" in why
-    # The one that was asked for twice is trained once and told of twice.
+    # The one requested twice is trained once and reported twice.
     assert [run.config.lr for run in runs] == [run.config.lr for run in told] == [0.1, 0.1]
     assert runs[0].path == runs[1].path
 
@@ -170,7 +170,7 @@ def _is_alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="shared memory without a name needs Linux")
 def test_images_are_decoded_once_for_all_processes(tmp_path: Path) -> None:
-    """The file is gone before the processes start: they have the images from this one, and train the same."""
+    """The file is removed before the processes start: they get the images from this one, and train the same."""
     rng = np.random.default_rng(0)
     file = tmp_path / "images.npz"
     np.savez(file, images=rng.integers(0, 256, (80, 8, 8), dtype=np.uint8), labels=np.arange(80) % 2)

@@ -1,4 +1,4 @@
-"""Any network in the pipeline: trained, kept, loaded again, noisy; its settings are checked before all else."""
+"""Any network in the pipeline: trained, kept, loaded again, noisy; its settings are checked first."""
 
 import itertools
 import json
@@ -192,7 +192,7 @@ def test_rare_classes_weigh_more() -> None:
         ({"schedule": "exponential"}, "schedule"),
     ],
 )
-def test_what_is_wrong_is_said(values: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_is_refused_with_a_reason(values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_config(data={"spec": "x"}, **values)
 
@@ -268,7 +268,7 @@ def test_a_file_of_settings_and_options_that_win_over_it(nets: str, tmp_path: Pa
     assert json.loads(CliRunner().invoke(app, again).stdout) == found
 
 
-def test_the_command_says_on_what_it_trained_and_how_to_audit_that(tmp_path: Path) -> None:
+def test_the_command_prints_what_it_trained_on_and_how_to_audit_it(tmp_path: Path) -> None:
     everything = CliRunner().invoke(app, [*TRAIN, "--out", str(tmp_path / "all")])
     assert everything.exit_code == 0, everything.output
     text = " ".join(everything.stdout.split())

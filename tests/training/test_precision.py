@@ -1,4 +1,4 @@
-"""Precision that is left open is measured, settled once, and never lowered where it would cost a guarantee."""
+"""Automatic precision is measured, decided once, and never lowered where it would cost a guarantee."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def test_a_training_that_measures_first_is_the_one_in_the_precision_it_chose(
     measured: list[float] = []
 
     def measure(*given: object) -> float:
-        measured.append(measured_share(*given))  # type: ignore[arg-type]  # as in real life, and then as is told
+        measured.append(measured_share(*given))  # type: ignore[arg-type]  # the real measurement first, then the given one
         return share
 
     monkeypatch.setattr(module, "measured_share", measure)

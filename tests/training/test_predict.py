@@ -1,4 +1,4 @@
-"""Asking a model many times averages its noise away, and measurements can be repeated."""
+"""Many draws average the noise away, and measurements can be repeated."""
 
 import importlib
 
@@ -30,7 +30,7 @@ def test_pixels_are_mapped_to_the_scale_of_the_model() -> None:
     )
 
 
-def test_a_seed_repeats_the_answers_and_no_seed_does_not(model: torch.nn.Module, images: torch.Tensor) -> None:
+def test_a_seed_repeats_the_predictions_and_no_seed_does_not(model: torch.nn.Module, images: torch.Tensor) -> None:
     assert predict(model, images, seed=1, **SCALE).equal(predict(model, images, seed=1, **SCALE))
     assert not predict(model, images, seed=1, **SCALE).equal(predict(model, images, seed=2, **SCALE))
     torch.manual_seed(3)
@@ -48,7 +48,7 @@ def test_k_draws_shrink_the_noise_by_the_root_of_k(model: torch.nn.Module, image
     assert spread(1) / spread(9) == pytest.approx(9, rel=0.25)
 
 
-def test_the_answer_does_not_depend_on_how_images_are_batched(model: torch.nn.Module, images: torch.Tensor) -> None:
+def test_predictions_do_not_depend_on_how_images_are_batched(model: torch.nn.Module, images: torch.Tensor) -> None:
     with noise_off(model):
         one = predict(model, images, batch_size=64, **SCALE)
         other = predict(model, images, batch_size=7, **SCALE)
@@ -61,7 +61,7 @@ def test_predicting_leaves_a_model_in_its_mode(model: torch.nn.Module, images: t
     assert model.training
 
 
-def test_draws_of_a_batch_are_asked_for_together_and_differ(model: torch.nn.Module, images: torch.Tensor) -> None:
+def test_draws_of_a_batch_are_computed_together_and_differ(model: torch.nn.Module, images: torch.Tensor) -> None:
     draws = list(predict_draws(model, images, draws=3, batch_size=24, seed=1, **SCALE))
     assert [draw.shape for draw in draws] == [torch.Size([64, 4])] * 3
     assert not (draws[0] == draws[1]).all(dim=1).any()
@@ -73,7 +73,7 @@ def test_draws_of_a_batch_are_asked_for_together_and_differ(model: torch.nn.Modu
     )
 
 
-def test_more_draws_than_are_asked_for_at_once(
+def test_more_draws_than_fit_into_one_call(
     model: torch.nn.Module, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predicting, "DRAWS_AT_ONCE", 2)

@@ -61,7 +61,7 @@ def test_heads_that_do_not_fit_are_refused(settings: dict[str, object], message:
 
 
 @pytest.mark.parametrize("name", recipes())
-def test_a_recipe_follows_the_name_of_the_data_unless_it_is_told(name: str) -> None:
+def test_a_recipe_follows_the_name_of_the_data_unless_one_is_named(name: str) -> None:
     by_name = {
         data: read_recipe(name, data)
         for data in ("mnist", "fashion-sample", "zalando-datasets/fashion_mnist", "cifar10", "./xrays")

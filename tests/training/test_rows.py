@@ -16,7 +16,7 @@ from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.run import open_run
 from tests.conftest import tiny_config
 
-# Written by version 0.2.0: configurations of every part as they stand in config.json, and their digests.
+# Written by version 0.2.0: configurations of every part as in config.json, and their digests.
 KEPT: dict[str, Any] = json.loads((Path(__file__).parent / "schema2.json").read_text())
 ROWS = [*range(0, 60, 2), 62, 65]  # of 60 images and 10 canaries
 
@@ -96,7 +96,7 @@ def test_other_rows_are_another_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [-1], [1, 1], [[1]], [0.5], [True]])
-def test_what_is_no_set_of_row_numbers_is_refused(rows: list[Any]) -> None:
+def test_anything_but_a_set_of_row_numbers_is_refused(rows: list[Any]) -> None:
     with pytest.raises(UsageError, match="row"):
         recipe().on_rows(rows, seed=0)
 

@@ -25,7 +25,7 @@ FILE_OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Do ``work`` in a child process, and give its exit code."""
+    """Run ``work`` in a child process, and return its exit code."""
     child = os.fork()
     if child == 0:
         try:
@@ -37,7 +37,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def die_at(number: int, folder: Path) -> None:
-    """End this process, as a kill would, before its so many-th operation on a file in ``folder``."""
+    """End this process, as a kill would, before its ``number``-th operation on a file in ``folder``."""
     seen = 0
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:

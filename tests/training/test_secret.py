@@ -1,4 +1,4 @@
-"""Training noise comes from a secret that nobody else can read, and that does not outlive the training."""
+"""Training noise comes from a secret that only its owner can read, and that does not outlive the training."""
 
 import os
 import shutil
@@ -54,7 +54,7 @@ def test_a_stopped_training_resumes_with_its_own_noise_and_forgets_it(tmp_path: 
 
 
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """The same secret, once with a stop and once without."""
+    """The same secret, with and without an interruption."""
     config = tiny_config(augment=True)
     with pytest.raises(InterruptedTrainingError):
         train(config, out=tmp_path / "stopped", on_update=interrupt_at(5))

@@ -1,4 +1,4 @@
-"""What can be checked about a run is checked, and what cannot is said."""
+"""``verify`` checks a run and lists what it could not check."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def test_a_file_that_does_not_say_to_which_run_it_belongs_fails(run: Run, name: 
     assert "does not say to which run it belongs" in failed.detail
 
 
-def test_a_run_that_is_signed_as_the_documentation_says_shows_a_later_change(run: Run, tmp_path: Path) -> None:
+def test_a_run_signed_as_documented_shows_a_later_change(run: Run, tmp_path: Path) -> None:
     if shutil.which("ssh-keygen") is None:
         pytest.skip("there is no OpenSSH")
     key = tmp_path / "key"

@@ -1,4 +1,4 @@
-"""A network of 260 weights with two residual blocks, small enough for a run of it to be kept in the repository."""
+"""A network of 260 weights with two residual blocks, small enough to keep a run of it in the repository."""
 
 from torch import Tensor, nn
 

@@ -108,7 +108,7 @@ def test_more_records_than_it_was_settled_for_release_no_more(folder: Path) -> N
     assert steps.rows.units == PATIENTS
 
 
-def test_epsilon_grows_with_the_steps_to_what_was_asked_for(run: Run) -> None:
+def test_epsilon_grows_with_the_steps_to_the_target(run: Run) -> None:
     claimed = [entry.epsilon for entry in run.metrics()]
     assert claimed == sorted(claimed)
     assert claimed[-1] == run.guarantee().epsilon
@@ -119,7 +119,7 @@ def test_epsilon_grows_with_the_steps_to_what_was_asked_for(run: Run) -> None:
 def test_the_weights_are_those_of_the_mechanism(folder: Path, tmp_path: Path) -> None:
     config = config_of(folder, seeded_noise=True, seed=7)
     trained = train(config, runs=tmp_path)
-    assert trained.guarantee().claimed_epsilon == math.inf  # whoever knows the seed can draw the noise again
+    assert trained.guarantee().claimed_epsilon == math.inf  # anyone who knows the seed can draw the noise again
     train_set = load_inputs(trained.config.data).train
     rows = np.load(folder / "features.npz")["train"].astype(np.float32)
     patients = np.unique(train_set.groups, return_inverse=True)[1]
@@ -191,7 +191,7 @@ def test_an_audit_of_its_recipe_tests_the_guarantee_per_patient(run: Run, tmp_pa
     assert "attack AUC at most 0.694" in (tmp_path / "card.md").read_text()
 
 
-def test_the_model_answers_only_by_the_features_it_was_trained_on(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_the_model_predicts_only_by_the_features_it_was_trained_on(run: Run, folder: Path, tmp_path: Path) -> None:
     model = run.load_model()
     assert isinstance(model, OnFeatures)
     test = load_inputs(run.config.data).test

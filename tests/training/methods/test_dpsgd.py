@@ -1,4 +1,4 @@
-"""DP-SGD clips every record by itself, draws Poisson batches, resumes exactly, and knows what it has proven."""
+"""DP-SGD clips every record by itself, draws Poisson batches, resumes exactly, and states its guarantee."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def tiny_config(**changes: object) -> TrainConfig:
 
 
 def distance(run: Run, model: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> float:
-    """How far the weights of a run are from those of a model, in units of the way that training went."""
+    """Distance of a run's weights from a model's, relative to the distance that training moved them."""
     trained = load_file(run.model_path)
     gap = sum(float((trained[name] - model[name]).norm()) ** 2 for name in model)
     way = sum(float((trained[name] - start[name]).norm()) ** 2 for name in model)
@@ -183,7 +183,7 @@ def test_an_empty_batch_is_a_step_of_noise_of_the_right_size() -> None:
     assert stats.kstest(noise.numpy(), "norm").pvalue > 1e-3
 
 
-def test_every_record_joins_a_batch_by_its_own_coin_toss() -> None:
+def test_every_record_joins_a_batch_by_its_own_coin() -> None:
     draws = 4000
     joined = torch.zeros(draws, 30)
     for draw in range(draws):
@@ -231,7 +231,7 @@ def test_without_clipping_and_noise_it_matches_sgd_where_all_records_are_in_ever
 
 
 class Stop(Exception):
-    """Stands for a crash."""
+    """Simulates a crash."""
 
 
 def crash_at(step: int):  # type: ignore[no-untyped-def]
@@ -290,7 +290,7 @@ def test_epsilon_is_that_of_the_steps_really_taken(tmp_path: Path) -> None:
     assert statuses == {"assumed", "enforced"}
 
 
-def test_the_seed_repeats_a_run_only_where_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_seed_repeats_a_run_only_on_request(tmp_path: Path) -> None:
     one, again = (train(tiny_config(epochs=1, method="dpsgd"), out=tmp_path / name) for name in "ab")
     assert same(one, again)
     assert any("seed" in a.statement for a in one.guarantee().assumptions if a.status == "not met")
@@ -366,7 +366,7 @@ SMALL = ["--limit", "240", "--image-size", "8", "--epochs", "1", "--batch-size",
 TRAIN = ["train", "--data", "fashion-sample", *SMALL]
 
 
-def test_the_command_trains_and_says_what_is_proven(tmp_path: Path) -> None:
+def test_the_command_trains_and_prints_what_is_proven(tmp_path: Path) -> None:
     arguments = [*TRAIN, "--method", "dpsgd", "--target-epsilon", "5", "--gamma", "0.3", "--runs", str(tmp_path)]
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
