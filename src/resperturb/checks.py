@@ -74,3 +74,26 @@ def finite_rows(what: str, rows: NDArray[Any]) -> None:
     wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(wrong):
         raise UsageError(f"row {wrong[0]} of {what} is not finite: correct or remove it.")
+
+
+def missing(value: Any) -> bool:
+    """Whether a value stands for none: None, NaN, pandas' NaT or NA.
+
+    >>> missing(None), missing(float("nan")), missing("ann"), missing(0)
+    (True, True, False, False)
+    """
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA is neither true nor false
+        return True
+
+
+def refuse_masked(what: str, values: Any) -> None:
+    """Refuse a masked array, whose masked values would be taken for real.
+
+    >>> refuse_masked("groups", np.ma.masked_array([1, 2], mask=[True, False]))
+    Traceback (most recent call last):
+    resperturb.errors.UsageError: groups is a masked array with masked values; leave those rows out, or fill them.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise UsageError(f"{what} is a masked array with masked values; leave those rows out, or fill them.")

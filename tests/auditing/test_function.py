@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -213,7 +214,7 @@ def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="one value for each of the 120 rows"):
         run(nearest, tmp_path / "c", groups=[1, 2])
     with pytest.raises(UsageError, match="3 of 120 rows have no group"):
-        run(nearest, tmp_path / "c", groups=[None, float("nan"), None, *map(str, range(ROWS - 3))])
+        run(nearest, tmp_path / "c", groups=[None, float("nan"), pd.NA, *map(str, range(ROWS - 3))])
     with pytest.raises(UsageError, match="two groups at least"):
         run(nearest, tmp_path / "c", groups=np.zeros(ROWS))
     with pytest.raises(UsageError, match="must take row numbers and a seed"):

@@ -146,7 +146,9 @@ def test_a_guarantee_has_its_numbers_and_assumptions() -> None:
     )
     assert not any("read from the labels" in a.statement for a in proven.assumptions)
     unnamed = rp.dp_head(X, y, epsilon=1).guarantee()
-    assert any("read from the labels" in a.statement for a in unnamed.assumptions)
+    assert any("because of a single record" in a.statement for a in unnamed.assumptions)
+    grouped = rp.dp_head(X, y, groups=patients, epsilon=1).guarantee()
+    assert any("because of a single patient" in a.statement for a in grouped.assumptions)
 
 
 def test_without_noise_nothing_is_proven_and_the_head_learns() -> None:
@@ -199,9 +201,13 @@ def test_few_patients_are_warned_of_by_a_public_rule() -> None:
         ({"classes": [0, 1, 1]}, "twice"),
         ({"groups": [1, 2]}, "one group per record"),
         ({"groups": [None, *range(39)]}, "missing"),
+        ({"groups": pd.Series([pd.NA, *map(str, range(39))])}, "missing"),
+        ({"groups": np.ma.masked_array(np.arange(40), mask=np.arange(40) < 9)}, "groups is a masked array"),
+        ({"features": np.ma.masked_array(np.zeros((40, 3)), mask=True)}, "X is a masked array"),
         ({"head": "deep"}, "known are gradient, one-shot"),
         ({"settings": OneShot()}, "takes settings of Descent"),
         ({"epsilon": -1}, "epsilon"),
+        ({"epsilon": -math.inf}, "epsilon"),
         ({"delta": 0}, "delta"),
         ({"epsilon": 60, "delta": 1e-9}, "tails"),
     ],

@@ -102,6 +102,28 @@ def test_too_few_candidates_are_no_pass() -> None:
     assert re.search(r"is within the limit; the interval, .*, is not", lenient.reasons[0])
 
 
+def test_a_pass_needs_the_confidence_of_the_policy_whatever_that_of_the_audit() -> None:
+    """An audit at confidence 0.05 has intervals that are next to nothing, and would pass anything at the limit."""
+    audits = [audited(0, rows=400, confidence=confidence) for confidence in (0.05, 0.5, 0.95)]
+    decided = [gated(audit, policy(auc=0.54)).checks[0] for audit in audits]
+    assert {check.outcome for check in decided} == {"unknown"}
+    assert len({check.interval for check in decided}) == 1
+    surer = gated(audited(0, rows=400, confidence=0.999), policy(auc=0.54)).checks[0]
+    assert surer.interval is not None
+    assert decided[0].interval is not None
+    assert surer.interval.high > decided[0].interval.high
+
+
+def test_a_delta_of_a_record_in_all_meets_no_limit() -> None:
+    """Such a guarantee permits to publish a record, whatever epsilon is; the page calls it vacuous."""
+    proven = replace(NOTHING, epsilon=2.0, setting="", records=200_000)
+    decision = gated(audited(0), policy(epsilon_proven=3.0), proven)
+    assert proven.level == "vacuous"
+    assert decision.state.exit_code == 2
+    assert "one of 200000 records" in decision.reasons[0]
+    assert gated(audited(0), policy(epsilon_proven=3.0), replace(proven, records=20_000)).state.exit_code == 0
+
+
 def test_an_undecided_model_names_the_command_that_may_decide() -> None:
     few = audited(0, rows=40)
     wanted = policy(auc=0.6)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from resperturb.bounds.arrays import Array, Bools, Ints, Texts
 from resperturb.bounds.audit_result import CANARIES, RECORD
+from resperturb.checks import missing, refuse_masked
 from resperturb.errors import UsageError
 
 # Records that no model is trained on, for attacks that compare with them: their largest number and share.
@@ -145,10 +146,9 @@ def check_columns(groups: ArrayLike | None, kinds: ArrayLike | None, rows: int) 
     for name, column in (("groups", by), ("kinds", names)):
         if column.shape != (rows,):
             raise UsageError(f"{name} must hold one value for each of the {rows} rows, not {column.shape}.")
-    missing = sum(value is None or value != value for value in by.tolist())
-    if missing:
+    if unnamed := sum(map(missing, by.tolist())):
         raise UsageError(
-            f"{missing} of {rows} rows have no group (None or NaN); give each a group of its own, or leave them out."
+            f"{unnamed} of {rows} rows have no group (None or NaN); give each a group of its own, or leave them out."
         )
     units: Ints = np.unique(by.astype(np.str_) if by.dtype == object else by, return_inverse=True)[1]
     canaries = np.flatnonzero(names != RECORD)
@@ -174,8 +174,7 @@ def check_rows(name: str, rows: ArrayLike, count: int) -> Ints:
 
 def unmasked(name: str, values: ArrayLike) -> Array:
     """Return an array; refuse a masked one, whose masked values would be taken for real."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise UsageError(f"{name} is a masked array with masked values; leave those rows out, or fill them.")
+    refuse_masked(name, values)
     try:
         return np.asarray(values)
     except ValueError as error:

@@ -15,6 +15,7 @@ from resperturb.auditing.candidates import Candidates, candidates_of, check_labe
 from resperturb.auditing.function import Function, check_train
 from resperturb.bounds.arrays import Texts
 from resperturb.bounds.audit_result import RECORD
+from resperturb.checks import missing
 from resperturb.engine import Engine, local_engine
 from resperturb.errors import UsageError
 from resperturb.frontiers.curve import Setting
@@ -97,7 +98,7 @@ def subgroups_of(values: ArrayLike, candidates: Candidates, count: int) -> Texts
     column = np.asarray(values, dtype=object)
     if column.shape != (count,):
         raise UsageError(f"subgroups must hold one value for each of the {count} rows, not {column.shape}.")
-    texts = np.array(["" if one is None or one != one else str(one) for one in column.tolist()])
+    texts = np.array(["" if missing(one) else str(one) for one in column.tolist()])
     found = texts[candidates.rows[: len(candidates)]]
     found[candidates.kinds != RECORD] = ""
     return found

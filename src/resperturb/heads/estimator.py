@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from resperturb.bounds.arrays import Array, Floats, Ints
-from resperturb.checks import finite_rows
+from resperturb.checks import finite_rows, missing, refuse_masked
 from resperturb.errors import UsageError
 from resperturb.heads import HEADS, Descent, OneShot
 from resperturb.heads.release import OnRelease, noise_of
@@ -31,9 +31,6 @@ SEEDED = Assumption(
     "not met",
     "The noise must be secret, and it follows from random_state: anyone who knows it can draw the noise again and "
     "take it away.",
-)
-READ_CLASSES = Assumption(
-    "assumed", "The list of classes was read from the labels: no class occurs because of a single record."
 )
 
 
@@ -101,6 +98,8 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             UsageError: A parameter or an array cannot be used.
         """
+        for what, values in (("X", X), ("y", y), ("groups", groups)):
+            refuse_masked(what, values)
         settings = self._settings()
         mu = head_mu(self.epsilon, self.delta)
         features, labels = validate_data(self, X, y)
@@ -177,7 +176,7 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             records=units,
             unit=unit,
             secrecy=OWN_SECRET if self.random_state is None else SEEDED,
-            extra=(READ_CLASSES,) if self.classes is None else (),
+            extra=(_read_classes(unit),) if self.classes is None else (),
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -236,6 +235,12 @@ def dp_head(
         raise UsageError(f"the features or labels cannot be used: {reason}.") from error
 
 
+def _read_classes(unit: str) -> Assumption:
+    return Assumption(
+        "assumed", f"The list of classes was read from the labels: no class occurs because of a single {unit}."
+    )
+
+
 def _units(groups: ArrayLike | None, records: int) -> tuple[Ints | None, int]:
     """Number the units of the records and count them."""
     if groups is None:
@@ -243,7 +248,7 @@ def _units(groups: ArrayLike | None, records: int) -> tuple[Ints | None, int]:
     names = np.asarray(groups)
     if names.shape != (records,):
         raise UsageError(f"groups must name one group per record, {records}, not have the shape {names.shape}.")
-    if any(name is None or name != name for name in names.tolist()):  # NaN is not itself
+    if any(map(missing, names.tolist())):
         raise UsageError("groups has missing values; every record needs a group, its own if it belongs to no other.")
     found, codes = np.unique(names.astype(str) if names.dtype == object else names, return_inverse=True)
     return codes.astype(np.int64), len(found)

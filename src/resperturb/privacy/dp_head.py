@@ -26,7 +26,7 @@ def head_mu(epsilon: float, delta: float) -> float:
     >>> round(head_mu(3.0, 1e-5), 4)
     0.7191
     """
-    if math.isinf(epsilon):
+    if epsilon == math.inf:
         return math.inf
     positive("epsilon", epsilon)
     left, enough = exact_delta(Ledger("add_remove", mu=mu_for_budget(epsilon, delta)), delta, MOST_NUMBERS)

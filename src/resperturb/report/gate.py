@@ -245,7 +245,8 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
     Only fixed attacks count. A limit on a measured value *failed* if chance is ruled out at the policy's error rate,
     divided by the number of everything that was looked at, and the lower confidence limit at that level lies above
     it. It is *met* if the upper confidence limit (or the estimate, as the policy says) of every attack lies within
-    it. Everything else cannot be known.
+    it, at the confidence of the audit or at 1 - the policy's error rate, whichever is higher. Everything else cannot
+    be known.
     """
     audit = model.audit
     if audit is None:
@@ -253,10 +254,12 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
         return Decision(model, policy, (missing, *_proven(None, model.guarantee, policy)), {}, 0.0)
     measured = list(_wanted(audit, policy))
     looked_at = sum(len(one.found) for one in measured)
+    # Not the audit's confidence alone: intervals at a low one are next to nothing, and pass anything.
+    confidence = max(audit.confidence, 1 - policy.error_rate)
     counts = _counts(audit)
     checks = [
         *_lacking(counts, policy),
-        *(one.check(policy.error_rate / max(looked_at, 1), audit.confidence, policy) for one in measured),
+        *(one.check(policy.error_rate / max(looked_at, 1), confidence, policy) for one in measured),
         *_shown(audit, model.guarantee, policy),
         *_proven(audit, model.guarantee, policy),
     ]
@@ -415,6 +418,9 @@ def _proven(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> 
         verdict = f"{words}; the policy asks for {number(limit)} or less"
     elif guarantee.delta > delta:
         verdict, outcome = f"{words}; the policy asks for a delta of {delta:g} or less", "unknown"
+    elif guarantee.records is not None and guarantee.delta * guarantee.records >= 1:
+        verdict = f"{words}; so large a delta permits to publish one of {guarantee.records} records outright"
+        outcome = "unknown"
     else:
         verdict, outcome = f"{words}, within the limit if its assumptions hold", "met"
     found, value = ("none", None) if epsilon == math.inf else (f"≤ {number(epsilon)}", epsilon)
