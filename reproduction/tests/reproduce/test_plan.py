@@ -130,7 +130,7 @@ def test_the_first_seed_of_every_table_comes_first() -> None:
 
 def test_the_cpu_preset_is_planned_for_about_ten_hours_on_two_cores() -> None:
     hours = sum(map(plan.estimate, plan.trainings(EXPERIMENTS, PRESETS["cpu"]))) / 3600
-    assert 10 < hours < 20  # attacks and audits come on top
+    assert 10 < hours < 20  # attacks and the queries of audits come on top
 
 
 def test_rows_are_chosen_by_their_keys_and_train_no_others() -> None:

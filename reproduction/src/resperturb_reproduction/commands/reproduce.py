@@ -179,8 +179,8 @@ def show_status(
         times = "plan; nothing is measured yet" if found.measured_over_planned is None else "measured times"
         hours = found.core_seconds_left / 3600
         console.print(
-            f"{found.done} of {found.trainings} trainings are done, shared ones counted once. Left without "
-            f"audits: {hours:.1f} core-hours, {hours / jobs:.1f} hours with {jobs} jobs (from the {times}).",
+            f"{found.done} of {found.trainings} trainings are done, audits included and shared ones counted once. "
+            f"Left: {hours:.1f} core-hours, {hours / jobs:.1f} hours with {jobs} jobs (from the {times}).",
             soft_wrap=True,
         )
 

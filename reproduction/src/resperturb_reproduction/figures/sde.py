@@ -45,20 +45,9 @@ def reversal_figure(result: ReversalResult) -> "Figure":
 
 def _errors(result: ReversalResult, attacker: Attacker) -> str:
     found = result.recoveries[attacker]
-    error = f"{found.relative_l2:.3g}" if found.relative_l2 >= 1e-4 else _ten_to(found.relative_l2)
+    error = f"{found.relative_l2:.3g}" if found.relative_l2 >= 1e-4 else f"{found.relative_l2:.0e}"
     decibel = f"{found.psnr:.0f}".replace("-", "−")
     return f"error {error}, {decibel} dB"
-
-
-def _ten_to(value: float) -> str:
-    """A small number rounded up to one digit: ``2 x 10^-14``."""
-    if value == 0:
-        return "0"
-    exponent = math.floor(math.log10(value))
-    digit = math.ceil(value / 10.0**exponent)
-    if digit == 10:
-        digit, exponent = 1, exponent + 1
-    return rf"${digit}\times10^{{{exponent}}}$"
 
 
 def _panel(axes: "Axes", title: str, below: str, image: NDArray[np.float64]) -> None:

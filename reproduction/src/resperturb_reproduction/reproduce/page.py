@@ -236,6 +236,14 @@ class Page:
         verdicts = [(row, self.judge(row, result)) for row in result.shown if row.paper]
         return [f"{_named(row, result)}: {verdict.detail}." for row, verdict in verdicts if verdict.detail]
 
+    def shared_notes(self, results: Sequence[Trained]) -> list[str]:
+        """List the notes of several experiments, each once with the places that it is about."""
+        places: dict[str, list[str]] = {}
+        for result in results:
+            for note in BY_ID[result.id].notes:
+                places.setdefault(note, []).append(BY_ID[result.id].place)
+        return [f"{', '.join(those)}: {note}" for note, those in places.items()]
+
     def rates(self, result: Trained) -> tuple[str, ...]:
         """Name the rows whose attack network had other units or another rate than the paper's."""
         slower = [
