@@ -1,5 +1,7 @@
 """The attack network learns what there is to learn, or says that it has not."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -39,13 +41,15 @@ def test_a_start_that_ends_with_one_answer_for_everybody_is_not_the_last_word(
         network.fit_attack(features, features, seed=0)
 
 
-def test_it_learns_at_the_published_rate() -> None:
+@pytest.mark.parametrize("units", get_args(network.Units))
+def test_tanh_units_and_softmax_regression_learn_at_the_published_rate(units: network.Units) -> None:
     generator = torch.Generator().manual_seed(0)
     members, nonmembers = (
         torch.from_numpy(network.highest((torch.randn(6000, 10, generator=generator) * scale).log_softmax(1).numpy()))
         for scale in (2.1, 2.0)
     )
-    fitted, learning_rate = network.fit_attack(members, nonmembers, seed=0)
+    fitted, learning_rate = network.fit_attack(members, nonmembers, seed=0, units=units)
+    assert sum(isinstance(layer, torch.nn.Linear) for layer in fitted.modules()) == (2 if units == "tanh" else 1)
     assert learning_rate == network.LEARNING_RATES[0]
     assert auc(network.membership(fitted, members), network.membership(fitted, nonmembers)) > 0.5
 

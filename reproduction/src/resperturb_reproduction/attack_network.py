@@ -1,14 +1,14 @@
 """The attack network of Salem et al. (2018), adversary 1: what do members look like among the highest probabilities?
 
 The highest class probabilities of a record, sorted, are the features; whether the record was trained on is the label.
-A small network learns to tell them apart from a shadow model's answers. It has 64 tanh units, as in the authors'
-released code. With ReLU units Adam at the published rate of 0.1 often leaves every unit inactive on every record
-after 20 to 40 steps. They have no gradient then, and every record gets the same score.
+A small network learns to tell them apart from a shadow model's answers: 64 tanh units, as in the authors' released
+code, or none, which is softmax regression. With ReLU units Adam at the published rate of 0.1 often leaves every unit
+inactive on every record after 20 to 40 steps. They have no gradient then, and every record gets the same score.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ Singles = np.ndarray[Any, np.dtype[np.float32]]
 
 TOP = 3
 HIDDEN = 64
-UNITS = "tanh"
+Units = Literal["tanh", "none"]
+UNITS: Units = "tanh"
 EPOCHS = 50
 # The published rate, and what is tried where no start learns at it.
 LEARNING_RATES = (0.1, 0.01, 0.001)
@@ -54,7 +55,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @_one_thread()
-def fit_attack(members: Tensor, nonmembers: Tensor, seed: int) -> tuple[nn.Module, float]:
+def fit_attack(members: Tensor, nonmembers: Tensor, seed: int, units: Units = UNITS) -> tuple[nn.Module, float]:
     """Train the attack network until it knows at least what a threshold sees; return it with its learning rate.
 
     A start that gives every record the same score, which would look like privacy, is followed by other starts, and
@@ -66,7 +67,7 @@ def fit_attack(members: Tensor, nonmembers: Tensor, seed: int) -> tuple[nn.Modul
     best = 0.0
     for learning_rate in LEARNING_RATES:
         for attempt in range(TRIES):
-            network = _fit_once(features, labels, learning_rate, seed + attempt)
+            network = _fit_once(features, labels, learning_rate, units, seed + attempt)
             answers = membership(network, members), membership(network, nonmembers)
             learned = auc(*answers)
             if learned >= by_threshold - LEARNING_MARGIN and np.ptp(np.concatenate(answers)) > 0:
@@ -79,11 +80,14 @@ def fit_attack(members: Tensor, nonmembers: Tensor, seed: int) -> tuple[nn.Modul
     )
 
 
-def _fit_once(features: Tensor, labels: Tensor, learning_rate: float, seed: int) -> nn.Module:
+def _fit_once(features: Tensor, labels: Tensor, learning_rate: float, units: Units, seed: int) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(features.shape[1], HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 2))
+        inputs = features.shape[1]
+        network = nn.Sequential(nn.Linear(inputs, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 2))
+        if units == "none":
+            network = nn.Sequential(nn.Linear(inputs, 2))
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     for _ in range(EPOCHS):
         for batch in torch.split(torch.randperm(len(labels), generator=generator), BATCH):
