@@ -121,6 +121,15 @@ def test_settings_are_compared_on_the_targets_that_both_have() -> None:
     assert compare([first.on(np.arange(6, 12)), second]) == ()
 
 
+def test_a_regulariser_with_too_few_models_does_not_stop_the_comparison_with_others() -> None:
+    rng = np.random.default_rng(4)
+    plain, noise = curve(rng, "none", True, targets=8), stopped(curve(rng, "noise 1", False, targets=8))
+    unlearned = curve(rng, "decay 1", True, targets=8).on(np.arange(4))
+    (found,) = compare([plain, unlearned, noise])
+    assert found.difference.targets == 8
+    assert "decay" not in found.sentence
+
+
 def test_choosing_on_one_half_does_not_favour_the_comparator() -> None:
     rng = np.random.default_rng(5)
     means = [

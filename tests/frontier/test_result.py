@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,17 @@ def test_the_title_names_a_defence_only_if_its_interval_excludes_0() -> None:
     assert "additive noise 0.5 leaked less than ordinary regularisation" in frontier(0.55).title
     assert "additive noise 0.5" not in frontier(0.66).title
     assert "leaked less" not in frontier(0.75).title.replace("No defence tested leaked less", "")
+
+
+def test_defences_that_were_not_compared_are_named() -> None:
+    assert frontier().uncompared == ""
+    found = replace(frontier(), comparisons=(), left_out=("relaxloss 1: no time.",))
+    assert found.title == "No defence could be compared with ordinary regularisation"
+    assert "Not compared with ordinary regularisation: additive noise 0.5, dpsgd 1. Fewer than 8" in repr(found)
+    assert "Left out: relaxloss 1: no time." in repr(found)
+    assert found.uncompared in render(found)
+    ordinary = replace(found, settings=found.settings[:2])
+    assert ordinary.title == "Ordinary regularisation alone was measured"
 
 
 def test_a_defence_at_prediction_time_is_reported_with_the_leak_of_its_weights() -> None:

@@ -116,9 +116,8 @@ def show(console: Any, found: "FrontierResult", page: Path, limits: dict[str, fl
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    primary = [one.sentence for one in found.primary]
-    for sentence in (*primary, *(f"Left out: {one}." for one in found.left_out)):
-        console.print(f"- {sentence}", markup=False)
+    for remark in found.remarks:
+        console.print(f"- {remark}", markup=False)
     if (choice := found.choice(**limits)) is not None:
         console.print(Text(choice.sentence, style="bold"))
     console.print(f"The page: {page}", markup=False)

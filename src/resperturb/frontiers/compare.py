@@ -94,9 +94,14 @@ def compare(
 
     Returns:
         One comparison per setting that is not one of the comparators, or formal itself where they are, and that has a
-        comparator; none where there are fewer than eight targets.
+        comparator; none where there are fewer than eight targets. A comparator with fewer, because its models did not
+        learn, is left out.
     """
-    others = [curve for curve in curves if (curve.defence == against if against else curve.ordinary)]
+    others = [
+        curve
+        for curve in curves
+        if (curve.defence == against if against else curve.ordinary) and len(curve.targets) >= FEWEST_TARGETS
+    ]
     asked = [curve for curve in curves if not (curve.formal if against else curve.ordinary)]
     prepared = [(curve, *found) for curve in asked if (found := _against(curve, others, endpoint)) is not None]
     joint = 1 - (1 - confidence) / max(1, len(prepared))

@@ -9,7 +9,7 @@ from resperturb.bounds.exposed import Exposed
 from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_bytes, write_json
-from resperturb.frontiers.compare import Compared, GroupDifference, named
+from resperturb.frontiers.compare import FEWEST_TARGETS, Compared, GroupDifference, named
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve, Setting
 
 SCHEMA = 2
@@ -140,7 +140,26 @@ class FrontierResult:
             f"  {one.name}: accuracy {one.final.accuracy.words()}, AUC {one.final.leaks[PRIMARY].words()}"
             for one in self.settings
         ]
-        return "\n".join([f"{self.title}.", *lines, *(one.sentence for one in self.primary)])
+        return "\n".join([f"{self.title}.", *lines, *self.remarks])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The primary comparisons in sentences, then the settings that were not compared, then what was left out."""
+        compared = tuple(one.sentence for one in self.primary)
+        left_out = tuple(f"Left out: {one.rstrip('.')}." for one in self.left_out)
+        return (*compared, *([self.uncompared] if self.uncompared else []), *left_out)
+
+    @property
+    def uncompared(self) -> str:
+        """Which settings were not compared with ordinary regularisation, and why; empty where all were."""
+        compared = {one.setting for one in self.primary}
+        names = [one.name for one in self.settings if not one.ordinary and one.name not in compared]
+        if not names:
+            return ""
+        return (
+            f"Not compared with ordinary regularisation: {', '.join(names)}. Fewer than {FEWEST_TARGETS} models are "
+            "left, or no ordinary regularisation is as accurate."
+        )
 
     @property
     def title(self) -> str:
@@ -157,7 +176,11 @@ class FrontierResult:
                 f"{self.models} models per setting"
             )
         if not found:
-            return "Ordinary regularisation alone was measured"
+            return (
+                "No defence could be compared with ordinary regularisation"
+                if self.uncompared
+                else "Ordinary regularisation alone was measured"
+            )
         if all(one.verdict in ("equivalent", "leaks more") for one in found):
             return (
                 f"No defence tested leaked less than ordinary regularisation of the same accuracy, within "

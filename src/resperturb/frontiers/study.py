@@ -200,7 +200,7 @@ class Study:
                         raise
                     left_out.append(f"{setting.name}: {error}")
                     continue
-                left_out += [f"of {setting.name} {text}" for text in words]
+                left_out += [f"{setting.name}: {text}" for text in words]
                 records = left.members[left.targets].sum(axis=1) + len(self.candidates.always)
                 guarantee = weakest_guarantee(setting.trainee, DELTA, records.tolist())
                 curve, scores = curve_of(setting.setting, models, left, guarantee)
