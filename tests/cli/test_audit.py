@@ -140,6 +140,7 @@ def test_ones_own_training_is_audited_reported_and_compared(tmp_path: Path, monk
         ("mytraining", "MODULE:FUNCTION"),
         ("nosuch:setup", "cannot be imported"),
         ("mytraining:nothing", "has no function"),
+        ("mytraining:train", "mytraining:train takes arguments. --training needs a function without any"),
         ("mytraining:wrong", "arguments of resperturb.audit by name: missing a required argument: 'train'"),
     ):
         failed = CliRunner().invoke(app, ["audit", "--training", name, "--out", "other"])

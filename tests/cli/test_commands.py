@@ -191,7 +191,7 @@ def test_an_interrupted_training_says_how_to_resume(tmp_path: Path) -> None:
         (["train", "--data", "fashion-sample", "--epochs", "0"], 2, "epochs"),
         (["train", "--data", "fashion-sample", "--model", "resnet9"], 2, "resnet9"),
         (["train", "--data", "fashion-sample", "--limit", "240", "--out", "/sys/x"], 1, "cannot write in /sys/x"),
-        (["audit", "nowhere"], 2, "nowhere is not a run"),
+        (["audit", "nowhere"], 2, "there is no folder nowhere"),
         (["frobnicate"], 2, "frobnicate"),
     ],
 )

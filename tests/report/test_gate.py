@@ -238,6 +238,19 @@ def test_the_exit_code_is_the_decision(tmp_path: Path) -> None:
         assert found["status"] in shown.stdout
         assert "0.5 ├" in shown.stdout
     assert CliRunner().invoke(app, ["gate", str(folder)]).exit_code == 2
+    # A build server tells a wrong request from an undecided model, whose exit code is the same, by the missing JSON.
+    typo = CliRunner().invoke(app, ["gate", str(tmp_path / "typo"), "--policy", str(wanted), "--json"])
+    assert isinstance(typo.exception, UsageError)
+    assert typo.stdout == ""
+
+
+def test_the_default_policy_is_shown_as_an_example(tmp_path: Path) -> None:
+    audited(0, leak=0.0, out=tmp_path / "audit")
+    wanted = tmp_path / "policy.yaml"
+    wanted.write_text("limits: {auc: 0.6}")
+    arguments = ["gate", str(tmp_path / "audit")]
+    assert "set your own with --policy" in " ".join(CliRunner().invoke(app, arguments).stdout.split())
+    assert "set your own" not in CliRunner().invoke(app, [*arguments, "--policy", str(wanted)]).stdout
 
 
 def test_the_terminal_s_next_step_can_be_copied_and_that_of_json_names_no_path(bare_run: Run) -> None:

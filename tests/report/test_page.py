@@ -505,6 +505,13 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
         render([])
     with pytest.raises(UsageError, match="neither a finished run nor an audit"):
         open_models([tmp_path])
+    with pytest.raises(UsageError, match=r"there is no folder .*/typo\.$"):
+        open_models([tmp_path / "typo"])
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").touch()
+    with pytest.raises(UsageError, match=r"Name one of the folders in it: a, b\."):
+        open_models([tmp_path])
 
 
 def test_report_and_compare_from_the_command_line(audited_run: Run, tmp_path: Path) -> None:

@@ -131,7 +131,15 @@ def _setup(option: str, name: str, what: str) -> dict[str, Any]:
     module, _, function = name.partition(":")
     if not module or not function:
         raise UsageError(f"{option} takes MODULE:FUNCTION, such as my_module:setup, not {name!r}.")
-    found = users_function(module, function, option)()
+    setup = users_function(module, function, option)
+    try:
+        inspect.signature(setup).bind()
+    except TypeError:
+        raise UsageError(
+            f"{name} takes arguments. {option} needs a function without any that returns the arguments of "
+            f"resperturb.{what} as a dictionary."
+        ) from None
+    found = setup()
     if not isinstance(found, dict):
         raise UsageError(f"{name}() must return a dictionary, not {type(found).__name__}.")
     try:
@@ -154,8 +162,8 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
     console.print(
         f"AUC {metrics.auc:.3f} ({low:.3f} to {high:.3f}) on {_plural(found, kind)} by "
         f"{strongest.full_name}; {tried(found)}.\n"
-        f"{found.model.description}; train accuracy {found.model.train_accuracy:.3f}, test accuracy "
-        f"{found.model.test_accuracy:.3f}.",
+        f"{found.model.description}; accuracy {found.model.train_accuracy:.3f} on members, "
+        f"{found.model.test_accuracy:.3f} on non-members.",
         markup=False,
     )
     if found.headline != (strongest, kind):

@@ -25,8 +25,8 @@ def gate(
     The exit code is the decision: 0 if the policy is met as far as it was tested, 1 if a limit is exceeded, and 2 if
     that is undecided: too little evidence is not a pass.
 
-    `--init` writes a policy with comments, to `policy.yaml` or to the file that is named instead of a folder. Without
-    `--policy` that one is used.
+    `--init` writes the default policy with comments, to `policy.yaml` or to the file that is named instead of a
+    folder. Edit it and name it with `--policy`: without that option the default policy decides.
 
     Example: `resperturb gate runs/noisy --policy policy.yaml`
     """
@@ -52,11 +52,11 @@ def gate(
     except ResperturbError as error:  # what cannot be read cannot be known: 2, for 1 says that the policy failed
         raise UsageError(str(error)) from error
     payload = {**decision.to_dict(), "resperturb": version("resperturb")}
-    emit(payload, as_json, lambda console: _show(console, decision, folder))
+    emit(payload, as_json, lambda console: _show(console, decision, folder, own_policy=policy is not None))
     raise typer.Exit(decision.state.exit_code)
 
 
-def _show(console: Any, decision: "Decision", folder: Path) -> None:
+def _show(console: Any, decision: "Decision", folder: Path, own_policy: bool) -> None:
     import shlex
 
     from rich.table import Table
@@ -79,5 +79,6 @@ def _show(console: Any, decision: "Decision", folder: Path) -> None:
     for name in (folder.resolve().name, "RUN"):
         steps = steps.replace(f"resperturb audit {name} ", audit)
     facts.add_row("Next step", escaped(steps))
-    facts.add_row("Policy", escaped(decision.policy.id))
+    example = "" if own_policy else ", an example: set your own with --policy"
+    facts.add_row("Policy", escaped(f"{decision.policy.id}{example}"))
     console.print(facts)

@@ -75,8 +75,8 @@ def answers(decision: Decision, declared: Declared) -> dict[str, str | None]:
     found["lower_bound"] = f"Shown by attacks: {model.audit.epsilon_lower.words}."
     found["verdict"] = refutation(model) or model.audit.verdict_sentence
     found["files"] = (
-        "audit.json and the scores of each attack, bound together by SHA-256 (`resperturb verify` checks them); "
-        "`resperturb gate --json` records the policy, its limits and each check."
+        "audit.json and the scores of each attack, bound together by SHA-256 (“resperturb verify” checks them); "
+        "“resperturb gate --json” records the policy, its limits and each check."
     )
     if (one := model.strongest) is not None:
         low, high = one.interval

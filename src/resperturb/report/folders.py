@@ -58,6 +58,19 @@ def open_folder(path: Path) -> ReportedModel:
     if (path / CONFIG).is_file():
         missing = FOLDERS.problems()
         raise UsageError(f"{path} is a training run; reading it takes `pip install 'resperturb[train]'`. {missing}")
-    raise UsageError(
-        f"{path} holds neither a finished run nor an audit: there is no {CONFIG} and no {AUDIT_FILE} in it."
+    raise unopened(
+        path, f"holds neither a finished run nor an audit: there is no {CONFIG} and no {AUDIT_FILE} in it."
     )
+
+
+def unopened(path: Path, what: str) -> UsageError:
+    """Say what is wrong with a folder that is no run and no audit, or that there is none.
+
+    >>> unopened(Path("no/such/run"), "is not a run.")
+    UsageError('there is no folder no/such/run.')
+    """
+    if not path.exists():
+        return UsageError(f"there is no folder {path}.")
+    inside = sorted(one.parent.name for name in (CONFIG, AUDIT_FILE) for one in path.glob(f"*/{name}"))
+    hint = f" Name one of the folders in it: {', '.join(dict.fromkeys(inside))}." if inside else ""
+    return UsageError(f"{path} {what}{hint}")

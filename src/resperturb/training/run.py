@@ -41,6 +41,7 @@ from resperturb.perturbation import strategy_of, weights
 from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
+from resperturb.report.folders import unopened
 from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import CONFIG_SCHEMA, PRETRAINED, DataConfig, TrainConfig, make_config
@@ -303,11 +304,11 @@ def open_run(path: Path | str) -> Run:
     >>> open_run("no/such/run")
     Traceback (most recent call last):
     ...
-    resperturb.errors.UsageError: no/such/run is not a run: there is no config.json in it.
+    resperturb.errors.UsageError: there is no folder no/such/run.
     """
     path = Path(path)
     if not (path / CONFIG).is_file():
-        raise UsageError(f"{path} is not a run: there is no {CONFIG} in it.")
+        raise unopened(path, f"is not a run: there is no {CONFIG} in it.")
     return Run(path, _with_rows(_read_config(path / CONFIG), path / ROWS))
 
 
