@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from resperturb.bounds.attack_metrics import AttackMetrics
 from resperturb.bounds.exposed import Exposed
+from resperturb.bounds.intervals import Interval
 from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import Scores
 from resperturb.bounds.targets import TargetMetrics
@@ -66,7 +67,7 @@ class AttackResult:
         return self.metrics[self.kind].auc
 
     @property
-    def auc_interval(self) -> tuple[float, float]:
+    def auc_interval(self) -> Interval:
         """The confidence interval of the area."""
         return self.metrics[self.kind].auc_interval
 
@@ -166,11 +167,7 @@ class AuditResult:
         object.__setattr__(self, "attacks", corrected(self.attacks, self.confidence))
 
     def __repr__(self) -> str:
-        lines = [
-            f"  {attack.full_name}: AUC {attack.auc:.3f} ({low:.3f} to {high:.3f})"
-            for attack in self.fixed
-            for low, high in [attack.auc_interval]
-        ]
+        lines = [f"  {one.full_name}: AUC {one.auc:.3f} ({one.auc_interval.words})" for one in self.fixed]
         return "\n".join([self.sentence, *lines, *self.notes])
 
     @property
@@ -183,7 +180,6 @@ class AuditResult:
         """What was found, in a sentence."""
         attack, kind = self.strongest, self.strongest.kind
         found = attack.metrics[kind]
-        low, high = found.auc_interval
         about = {RECORD: "", GROUP: f" per {self.unit}"}.get(kind, f" on {kind}")
         also = [f"{attack.metrics[RECORD].auc:.3f} per record"] if kind == GROUP else []
         also += [f"mean over {found.targets} targets"] if found.targets > 1 else []
@@ -191,14 +187,14 @@ class AuditResult:
         shows = ""
         if self.headline != (attack, kind):
             other, where = self.headline
-            ends = "{:.3f} to {:.3f}".format(*other.metrics[where].auc_interval)
+            shown = other.metrics[where]
             per = "per record" if where == RECORD else f"on {where}"
-            shows = f"; the leak shows {per}, by {other.full_name}: AUC {other.metrics[where].auc:.3f} ({ends})"
+            shows = f"; the leak shows {per}, by {other.full_name}: AUC {shown.auc:.3f} ({shown.auc_interval.words})"
         unit = f" per {self.unit}" if self.epsilon_lower.unit == "group" and not self.epsilon_lower.unmet else ""
         return (
             f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
-            f"({low:.3f} to {high:.3f}){about}{more} by {attack.full_name}, the strongest of {len(self.fixed)} fixed "
-            f"attacks{shows}; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
+            f"({found.auc_interval.words}){about}{more} by {attack.full_name}, the strongest of {len(self.fixed)} "
+            f"fixed attacks{shows}; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
         )
 
     @property

@@ -14,6 +14,15 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def words(self) -> str:
+        """Both ends as they are printed.
+
+        >>> Interval(0.5, 0.62).words
+        '0.500 to 0.620'
+        """
+        return f"{self.low:.3f} to {self.high:.3f}"
+
 
 def upper_limit(successes: ArrayLike, trials: int, alpha: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rate that is exceeded by the true one with probability at most ``alpha``.

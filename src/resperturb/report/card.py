@@ -84,7 +84,7 @@ def _tried(model: ReportedModel) -> list[str]:
     for one in (Finding(attack, kind) for attack in model.audit.fixed for kind in kinds_of(attack)):
         point = one.metrics.at_fpr(0.01)
         rate = "not measurable" if point is None or point.tied else f"{point.tpr:.3f}"
-        area = f"{one.auc:.3f} ({one.interval.low:.3f} to {one.interval.high:.3f})"
+        area = f"{one.auc:.3f} ({one.interval.words})"
         lines.append(f"| {_text(one.name)} | {_text(whom(one.kind, model.unit))} | {area} | {rate} |")
     return [*lines, f"\nShown: {_text(_sentence(model.audit.epsilon_lower.words))}"]
 

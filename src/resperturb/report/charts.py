@@ -122,8 +122,7 @@ def _rates(run: ReportedModel, one: Finding) -> list[str]:
         if point is None or point.tied:
             cells.append("too few" if point is None else "tied")
         else:
-            low, high = point.interval
-            ends = f" ({low:.3f} to {high:.3f})" if one is run.scored[0] and _independent(run) else ""
+            ends = f" ({point.interval.words})" if one is run.scored[0] and _independent(run) else ""
             cells.append(f"{point.tpr:.3f}{ends}")
     return cells
 

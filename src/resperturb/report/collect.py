@@ -13,7 +13,7 @@ from resperturb.bounds.intervals import Interval
 from resperturb.bounds.result import LowerBound
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
-from resperturb.report.subject import Subject, subject_of_audit
+from resperturb.report.subject import Subject
 from resperturb.report.wording import group_name
 
 
@@ -223,7 +223,16 @@ def facts_table(runs: Sequence[ReportedModel], for_reviewers: bool = False) -> l
 
 def model_of_audit(audit: AuditResult, name: str | None = None) -> ReportedModel:
     """Report an audit; ``name`` is that of its model if None."""
-    return ReportedModel(subject_of_audit(audit, audit.model.name if name is None else name), audit)
+    subject = Subject(
+        name=audit.model.name if name is None else name,
+        defence="",
+        description=audit.model.description,
+        train_accuracy=audit.model.train_accuracy,
+        test_accuracy=audit.model.test_accuracy,
+        guarantee=lambda delta: audit.guarantee,
+        audit_command=None if audit.subject == "this model" else lambda option, n: f"rp.audit(..., {option}={n})",
+    )
+    return ReportedModel(subject, audit)
 
 
 def open_models(paths: Sequence[Path]) -> list[ReportedModel]:

@@ -79,15 +79,13 @@ def answers(decision: Decision, declared: Declared) -> dict[str, str | None]:
         "“resperturb gate --json” records the policy, its limits and each check."
     )
     if (one := model.strongest) is not None:
-        low, high = one.interval
-        area = f"AUC {one.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5)"
+        area = f"AUC {one.auc:.3f} ({one.interval.words}; guessing: 0.5)"
         found["membership"] = f"{area} on {whom(one.kind, model.unit)}, by {one.name}."
     if model.tpr is not None and not model.tpr.tied:
         found["low_false_alarms"] = _low_false_alarms(model.tpr, declared.prior)
     most = model.audit.exposed
     if most is not None and most.metrics is not None:
-        low, high = most.metrics.auc_interval
-        area = f"AUC {most.metrics.auc:.3f} ({low:.3f} to {high:.3f})"
+        area = f"AUC {most.metrics.auc:.3f} ({most.metrics.auc_interval.words})"
         found["most_exposed"] = f"{area} on the {most.count} most exposed candidates."
     return found
 

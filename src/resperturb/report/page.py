@@ -20,7 +20,7 @@ from resperturb.report import charts, wording
 from resperturb.report.collect import ReportedModel, facts_table, kinds_of
 from resperturb.report.gate import RESIDUAL, STATES, decide
 from resperturb.report.policy import Policy, default_policy
-from resperturb.report.section import sections_of
+from resperturb.report.section import SECTIONS
 
 if TYPE_CHECKING:
     import jinja2
@@ -52,7 +52,7 @@ def render(
         raise UsageError("a report needs at least one finished run or audit.")
     templates = environment()
     leak = [chart for chart in [charts.roc(runs)] if chart is not None]
-    sections = sections_of(runs)
+    sections = {name: section for name in SECTIONS if (section := SECTIONS[name](runs)) is not None}
     figures = [*leak, *(chart for section in sections.values() for chart in section.charts)]
     own = files("resperturb.report")
     script = (own / "templates" / "report.js").read_text()

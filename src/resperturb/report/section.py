@@ -25,9 +25,3 @@ SECTIONS: Registry[Draw] = Registry(
     "section of the report", group="resperturb.report_sections", package="resperturb.report.sections"
 )
 register_section = SECTIONS.register
-
-
-def sections_of(runs: Sequence[ReportedModel]) -> dict[str, Section]:
-    """Return what every registered section has to say about ``runs``, by its name and in that order."""
-    found = {name: SECTIONS[name](runs) for name in SECTIONS}
-    return {name: section for name, section in found.items() if section is not None}

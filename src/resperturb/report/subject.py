@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resperturb.bounds.arrays import Ints
-from resperturb.bounds.audit_result import AuditResult
 from resperturb.privacy import Guarantee
 
 
@@ -85,16 +84,3 @@ class Subject:
     def gap(self) -> float:
         """How much better it is on members."""
         return self.train_accuracy - self.test_accuracy
-
-
-def subject_of_audit(audit: AuditResult, name: str) -> Subject:
-    """Describe the model of an audit of which nothing else is known."""
-    return Subject(
-        name=name,
-        defence="",
-        description=audit.model.description,
-        train_accuracy=audit.model.train_accuracy,
-        test_accuracy=audit.model.test_accuracy,
-        guarantee=lambda delta: audit.guarantee,
-        audit_command=None if audit.subject == "this model" else lambda option, n: f"rp.audit(..., {option}={n})",
-    )

@@ -52,13 +52,12 @@ def finding(run: "ReportedModel") -> str:
     found, audit = run.strongest, run.audit
     if found is None or audit is None:
         return f"“{run.name}” was not audited, so nothing is known about what it leaks."
-    low, high = found.interval
     tried = f"the strongest of {len(audit.fixed)} attacks" if len(audit.fixed) > 1 else "the only attack"
     unit = whom(found.kind, run.unit)
     members = f"{unit} of the training set" if GROUP in run.kinds else f"training {unit}"
     said = (
         f"“{run.name}” {'leaks' if run.leaks else 'was not seen to leak'}: {tried} ({found.name}) distinguishes "
-        f"{members} from others with an AUC of {found.auc:.3f} ({low:.3f} to {high:.3f}; guessing: 0.5)"
+        f"{members} from others with an AUC of {found.auc:.3f} ({found.interval.words}; guessing: 0.5)"
     )
     if run.tpr is not None and not run.tpr.tied:
         said += f" and a true positive rate of {percent(run.tpr.tpr)} at a false positive rate of 1%"
@@ -66,11 +65,9 @@ def finding(run: "ReportedModel") -> str:
         area = max(attack.metrics[RECORD].auc for attack in audit.fixed if RECORD in attack.metrics)
         said += f"; single records, with an AUC of {area:.3f}"
     if audit.canaries is not None and CANARIES not in run.kinds and audit.canaries is not found.metrics:
-        low, high = audit.canaries.auc_interval
-        said += f"; canaries, with an AUC of {audit.canaries.auc:.3f} ({low:.3f} to {high:.3f})"
+        said += f"; canaries, with an AUC of {audit.canaries.auc:.3f} ({audit.canaries.auc_interval.words})"
     if (one := run.deciding) is not None:
-        low, high = one.interval
-        said += f"; the leak shows on {whom(one.kind, run.unit)} ({one.name}, AUC {low:.3f} to {high:.3f})"
+        said += f"; the leak shows on {whom(one.kind, run.unit)} ({one.name}, AUC {one.interval.words})"
     return f"{said}. Its test accuracy is {run.subject.test_accuracy:.3f}."
 
 

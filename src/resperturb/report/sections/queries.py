@@ -24,10 +24,9 @@ def queries(runs: Sequence[ReportedModel]) -> Section | None:
         for found in () if run.audit is None else run.found_by(run.audit.attacks, run.kinds):
             best.setdefault((list(WAYS).index(found.attack.access), found.attack.draws), found)
         for (place, draws), found in sorted(best.items(), key=lambda way: way[0]) if len(best) > 1 else ():
-            low, high = found.interval
             way = f"{draws} predictions" if place == 0 and draws > 1 else WAYS[found.attack.access]
             on = whom(found.kind, run.unit)
-            rows.append((run.name, way, f"{found.auc:.3f}", f"{low:.3f} to {high:.3f}", on, found.name))
+            rows.append((run.name, way, f"{found.auc:.3f}", found.interval.words, on, found.name))
     if not rows:
         return None
     return Section(
