@@ -28,12 +28,8 @@ LARGEST_LEVEL = 1e30
 class TrainingFacts:
     """What a guarantee must know of a training besides the strategy.
 
-    Args:
-        epochs: How often every record is used.
-        batch_size: The number of records per step.
-        records: The number of records in the training set.
-        input_radius: The largest Euclidean norm that an input can have, whatever the record.
-        networks: The number of networks of the ensemble, each of which sees every record.
+    ``input_radius`` is the largest Euclidean norm that an input can have, whatever the record. Each of the
+    ``networks`` of an ensemble sees every record.
     """
 
     epochs: int

@@ -53,6 +53,8 @@ def additive_guarantee(
     ledger = Ledger("swap", mu=exact_mu(radius, input_std, length.passes * networks))
     exact, unmet = counted(ledger, delta)
     ensemble = "" if networks == 1 else f", {networks} networks"
+    clipped = " (no larger one can reach it)" if radius_status == "enforced" else ""
+    each = "" if networks == 1 else f", {length.passes} passes through {networks} networks"
     return Guarantee(
         mechanism="additive",
         setting=f"Additive noise: {input_std:g} on the input; {length.epochs:g} epochs{ensemble}; images of norm up "
@@ -62,7 +64,21 @@ def additive_guarantee(
         max_tpr=exact.max_tpr,
         protects="the pixels of one training image, even from someone who holds the weights and knows every other "
         "record. NOT its label, nor the number of images.",
-        assumptions=(*_assumptions(radius, length, networks, radius_status), *unmet),
+        assumptions=(
+            Assumption(radius_status, f"Every image, as the noise finds it, has norm at most {radius:g}{clipped}."),
+            Assumption(
+                "assumed",
+                f"An image is used at most {length.passes * networks} times{each}: shuffled epochs, no duplicates, "
+                "fresh noise each time.",
+            ),
+            SECRET_NOISE,
+            Assumption(
+                "assumed",
+                "Nothing else is computed from the images: no pixel statistics, no accuracy on them that is "
+                "published or used to choose a model.",
+            ),
+            *unmet,
+        ),
         ledger=ledger,
         neighbours="swap",
         compares=SAME_LABEL,
@@ -117,24 +133,3 @@ def exact_mu(radius: float, input_std: float, releases: int) -> float:
     2400.0
     """
     return ratio(2 * radius * math.sqrt(releases), input_std)
-
-
-def _assumptions(
-    radius: float, length: TrainingLength, networks: int, radius_status: Status
-) -> tuple[Assumption, ...]:
-    clipped = " (no larger one can reach it)" if radius_status == "enforced" else ""
-    each = "" if networks == 1 else f", {length.passes} passes through {networks} networks"
-    return (
-        Assumption(radius_status, f"Every image, as the noise finds it, has norm at most {radius:g}{clipped}."),
-        Assumption(
-            "assumed",
-            f"An image is used at most {length.passes * networks} times{each}: shuffled epochs, no duplicates, fresh "
-            "noise each time.",
-        ),
-        SECRET_NOISE,
-        Assumption(
-            "assumed",
-            "Nothing else is computed from the images: no pixel statistics, no accuracy on them that is published "
-            "or used to choose a model.",
-        ),
-    )
