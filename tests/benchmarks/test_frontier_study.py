@@ -52,7 +52,7 @@ def simulated() -> FrontierResult:
 def test_the_study_is_set_up_with_few_canaries_of_the_kinds_that_expose_its_defences() -> None:
     found = study("fashion", models=8)
     kinds = found.candidates.kinds
-    assert {DEFENCES[one.setting.defence].canary for one in found.settings} == set(kinds) - {"record"}
+    assert {DEFENCES[one.defence].canary for one in found.settings} == set(kinds) - {"record"}
     assert (kinds != "record").mean() <= 0.02
     assert found.settings[0].name == "no defence"
     assert len(found.settings) == len(EVERY) + 1

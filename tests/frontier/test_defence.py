@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_softmax
 
 from resperturb.errors import UsageError
-from resperturb.frontiers.defence import DEFENCES, Defence, DefenceSetting, register_defence, settings_of
+from resperturb.frontiers.defence import DEFENCES, Defence, register_defence, settings_of
 from resperturb.frontiers.defences.losses import reordered
 from resperturb.training.config import make_config
 
@@ -44,7 +44,7 @@ def test_settings_are_chosen_by_name_and_number() -> None:
 def test_a_defence_is_one_registration() -> None:
     register_defence("short-for-test", Defence("short", (0.5,), lambda level, recipe: {"epochs": 2}))
     try:
-        assert make_config(**DefenceSetting("short-for-test", 0.5).applied(RECIPE)).epochs == 2
+        assert make_config(**settings_of(("short-for-test",))[1].applied(RECIPE)).epochs == 2
     finally:
         DEFENCES._found.pop("short-for-test")
 

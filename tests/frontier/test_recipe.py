@@ -34,7 +34,7 @@ def study(*defences: str, recipe: dict[str, object] = RECIPE, **changes: object)
 
 
 def trainee(defence: str) -> RecipeTrainee:
-    found = next(one for one in study(defence).settings if one.setting.defence == defence).trainee
+    found = next(one for one in study(defence).settings if one.defence == defence).trainee
     assert isinstance(found, RecipeTrainee)
     return found
 
@@ -82,13 +82,13 @@ def test_canaries_are_of_the_kinds_that_expose_the_defences_and_their_sources_ar
         "mislabelled": 2,
         "blank": 2,
     }
-    assert {one.setting.defence: one.setting.canary for one in found.settings} == {
+    assert {one.defence: one.canary for one in found.settings} == {
         "none": "mislabelled",
         "additive": "mislabelled",
         "dpsgd": "blank",
     }
     assert len(np.intersect1d(found.candidates.rows, np.arange(100))) == 98
-    private = next(one for one in found.settings if one.setting.formal)
+    private = next(one for one in found.settings if one.formal)
     assert 0 < private.trainee.guarantee(1e-5, 45).epsilon < np.inf
 
 
@@ -98,7 +98,7 @@ def test_defences_that_a_network_does_not_support_are_left_out_unless_named() ->
         recipe_study(recipe, defences=("dropout",), strengths=1)
     found = recipe_study(recipe, strengths=1)
     assert any(one.startswith("dropout 0.3: ") for one in found.left_out)
-    assert {"none", "weight-decay", "additive"} <= {one.setting.defence for one in found.settings}
+    assert {"none", "weight-decay", "additive"} <= {one.defence for one in found.settings}
 
 
 def test_a_change_that_changes_nothing_is_refused() -> None:

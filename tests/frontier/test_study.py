@@ -15,7 +15,6 @@ from resperturb.auditing.candidates import candidates_of
 from resperturb.auditing.function import Function
 from resperturb.errors import UsageError
 from resperturb.frontiers import Study, read_frontier
-from resperturb.frontiers.curve import Setting
 from resperturb.frontiers.study import StudiedSetting
 from resperturb.privacy import Guarantee, nothing_proven
 
@@ -186,7 +185,7 @@ class Counted(Function):
 def test_the_epsilon_of_a_setting_is_that_of_its_weakest_model() -> None:
     candidates = candidates_of(LABELS)
     trainee = Counted(kernel_of_rows, CLASSES)
-    study = Study("test", (StudiedSetting(Setting("none", "none", True), trainee),), candidates, models=8)
+    study = Study("test", (StudiedSetting("none", "none", True, trainee=trainee),), candidates, models=8)
     counts = study.design.members.sum(axis=1)
     assert len(set(counts % 2)) == 2
     assert study.run(None, quiet=True).settings[0].epsilon == 4.0

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from resperturb.frontiers.api import frontier
-from resperturb.frontiers.defence import Defence, DefenceSetting, register_defence, settings_of
+from resperturb.frontiers.defence import Defence, Setting, register_defence, settings_of
 from resperturb.frontiers.result import FrontierResult, Recommendation, SettingResult, read_frontier
 from resperturb.frontiers.study import StudiedSetting, Study, StudyPlan
 from resperturb.lazy import lazy_names
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Defence",
-    "DefenceSetting",
     "FrontierResult",
     "Recommendation",
+    "Setting",
     "SettingResult",
     "StudiedSetting",
     "Study",

@@ -18,7 +18,6 @@ from resperturb.bounds.audit_result import RECORD
 from resperturb.checks import missing
 from resperturb.engine import Engine, local_engine
 from resperturb.errors import UsageError
-from resperturb.frontiers.curve import Setting
 from resperturb.frontiers.defence import DEFENCES
 from resperturb.frontiers.result import FrontierResult
 from resperturb.frontiers.study import StudiedSetting, Study
@@ -131,8 +130,8 @@ def _settings(train: Any, settings: Any, classes: int, ordinary: Sequence[str] |
         numbers = [value for value in arguments.values() if isinstance(value, int | float)]
         strength = float(numbers[0]) if len(numbers) == 1 else None
         kind = is_ordinary(name, arguments), plain[name] in formal
-        setting = Setting(_named(name, arguments), name, *kind, strength)
-        yield StudiedSetting(setting, Function(partial(train, **arguments), classes, name=name))
+        trainee = Function(partial(train, **arguments), classes, name=name)
+        yield StudiedSetting(_named(name, arguments), name, *kind, strength, trainee=trainee)
 
 
 def _flat(settings: Any) -> Iterator[tuple[str, Arguments]]:

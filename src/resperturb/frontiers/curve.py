@@ -16,6 +16,7 @@ from resperturb.bounds.audit_result import RECORD
 from resperturb.bounds.comparison import per_group
 from resperturb.bounds.metrics import auc, can_be_seen
 from resperturb.errors import UsageError
+from resperturb.frontiers.defence import Setting
 from resperturb.privacy import Guarantee
 
 # Fixed for every study: the attack, on the model as it is served, by its mean logit over the most draws.
@@ -39,27 +40,6 @@ def tpr_name(fpr: float, of: str = "") -> str:
 CANARY_TPR = tpr_name(RATES[0], "canary")
 # The same attack by someone who has the weights, and by someone who sees labels alone.
 WEIGHTS_AUC, LABELS_AUC = "AUC with weights", "AUC of labels alone"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A defence at one strength.
-
-    Attributes:
-        name: Name in figures and sentences, such as ``dropout 0.2``.
-        defence: Name of its defence; settings of one defence share it.
-        ordinary: Whether it is ordinary regularisation, which other defences are compared with.
-        formal: Whether it is a method with a guarantee, which heuristics are compared with.
-        strength: What was set, as a number; None where there is nothing to set.
-        canary: The kind of canary that exposes it most; empty for all kinds together.
-    """
-
-    name: str
-    defence: str
-    ordinary: bool = False
-    formal: bool = False
-    strength: float | None = None
-    canary: str = ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,7 +162,7 @@ def curve_of(setting: Setting, models: Models, design: Design, guarantee: Guaran
     claimed = bool(np.isfinite(guarantee.claimed_epsilon))
     common = [name for name in leaks[-1] if all(name in one for one in leaks)]
     curve = Curve(
-        **vars(setting),
+        **setting.values,
         targets=design.targets,
         stages=tuple(stage or "final" for stage in stages),
         accuracy=np.array(accuracy),

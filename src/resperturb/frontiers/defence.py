@@ -6,7 +6,7 @@ A defence changes the configuration of a training, or what the model answers its
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from resperturb.bounds.arrays import Floats
@@ -70,28 +70,40 @@ def register_defence(name: str, defence: Defence) -> Defence:
 
 
 @dataclass(frozen=True)
-class DefenceSetting:
-    """A defence at one strength."""
+class Setting:
+    """A defence at one strength.
 
+    Attributes:
+        name: Name in figures and sentences, such as ``dropout 0.2``.
+        defence: Name of its defence; settings of one defence share it.
+        ordinary: Whether it is ordinary regularisation, which other defences are compared with.
+        formal: Whether it is a method with a guarantee, which heuristics are compared with.
+        strength: What was set, as a number; None where there is nothing to set.
+        canary: The kind of canary that exposes it most; empty for all kinds together.
+    """
+
+    name: str
     defence: str
-    strength: Level
+    ordinary: bool = False
+    formal: bool = False
+    strength: float | None = None
+    canary: str = ""
 
     @property
-    def name(self) -> str:
-        """Name and strength: ``dropout 0.2``."""
-        title = DEFENCES[self.defence].title
-        return title if self.strength is None else f"{title} {self.strength:g}"
+    def values(self) -> dict[str, Any]:
+        """The fields of a setting, without what a subclass adds."""
+        return {one.name: getattr(self, one.name) for one in fields(Setting)}
 
     def applied(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a recipe with the change of the defence.
+        """Return the fields of a recipe with the change of the defence, which is registered.
 
-        >>> DefenceSetting("weight-decay", 5e-3).applied({"epochs": 40})
+        >>> settings_of(("weight-decay:5e-3",))[1].applied({"epochs": 40})
         {'epochs': 40, 'weight_decay': 0.005}
         """
         return {**recipe, **DEFENCES[self.defence].change(self.strength, recipe)}
 
 
-def settings_of(defences: tuple[str, ...] = (), strengths: int = 3) -> tuple[DefenceSetting, ...]:
+def settings_of(defences: tuple[str, ...] = (), strengths: int = 3) -> tuple[Setting, ...]:
     """List the settings of a study: no defence first, then ordinary regularisation, then the others.
 
     Args:
@@ -113,12 +125,14 @@ def settings_of(defences: tuple[str, ...] = (), strengths: int = 3) -> tuple[Def
     for asked in ("none", *(defences or DEFENCES)):
         name, _, level = asked.partition(":")
         levels = (_strength(asked, level),) if level else spread(DEFENCES[name].strengths, strengths)
-        found += [DefenceSetting(name, one) for one in levels]
-    return tuple(sorted(dict.fromkeys(found), key=_place))
+        found += [_at(name, one) for one in levels]
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: (one.defence != "none", not one.ordinary)))
 
 
-def _place(setting: DefenceSetting) -> tuple[bool, bool]:
-    return setting.defence != "none", not DEFENCES[setting.defence].ordinary
+def _at(name: str, level: Level) -> Setting:
+    defence = DEFENCES[name]
+    title = defence.title if level is None else f"{defence.title} {level:g}"
+    return Setting(title, name, defence.ordinary, defence.formal, level, defence.canary)
 
 
 def _strength(asked: str, level: str) -> float:

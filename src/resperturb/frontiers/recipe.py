@@ -26,8 +26,7 @@ from resperturb.data.loading import load_column
 from resperturb.data.records import Columns
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.frontiers.api import subgroups_of
-from resperturb.frontiers.curve import Setting
-from resperturb.frontiers.defence import DEFENCES, DefenceSetting, Serve, settings_of
+from resperturb.frontiers.defence import DEFENCES, Serve, Setting, settings_of
 from resperturb.frontiers.study import StudiedSetting, Study
 from resperturb.perturbation import noise_off
 from resperturb.training.audited import RunTrainee
@@ -205,7 +204,7 @@ def recipe_study(
         raise UsageError("every checkpoint of a frontier is early stopping; leave patience out.")
     count = len(load_inputs(plain.data).train)
     chosen, left_out = _configurable(settings_of(tuple(defences), strengths), recipe, bool(defences))
-    wanted = dict.fromkeys(DEFENCES[one.defence].canary for one, _ in chosen)
+    wanted = dict.fromkeys(one.canary for one, _ in chosen)
     each = max(2, round((CANARY_SHARE * count if canaries is None else canaries) / len(wanted) / 2) * 2)
     data = {**plain.data.model_dump(exclude={"canaries", "rows"}), "canaries": dict.fromkeys(wanted, each)}
     inputs = load_inputs(make_config(**{**recipe, "data": data}).data)
@@ -218,16 +217,14 @@ def recipe_study(
     for one, changed in chosen:
         asked = make_config(**{**changed, "data": data}).on_rows(typical, seed)
         config = resolve_config(asked, load_inputs(asked.data))
-        defence = DEFENCES[one.defence]
         stages = checkpoints_of(config.epochs)
         trainee = RecipeTrainee(
             config,
             name=one.name,
             checkpoints=stages[-noisy_checkpoints:] if config.is_noisy else stages,
-            serve=defence.serve,
+            serve=DEFENCES[one.defence].serve,
         )
-        setting = Setting(one.name, one.defence, defence.ordinary, defence.formal, one.strength, defence.canary)
-        settings.append(StudiedSetting(setting, trainee))
+        settings.append(StudiedSetting(**one.values, trainee=trainee))
     return Study(
         subject=f"{plain.network.public} on {plain.data.spec}, {plain.epochs} epochs",
         settings=tuple(settings),
@@ -249,10 +246,10 @@ def _subgroups(data: DataConfig, column: str, candidates: Candidates, canaries: 
 
 
 def _configurable(
-    settings: Sequence[DefenceSetting], recipe: Mapping[str, Any], named: bool
-) -> tuple[list[tuple[DefenceSetting, dict[str, Any]]], tuple[str, ...]]:
+    settings: Sequence[Setting], recipe: Mapping[str, Any], named: bool
+) -> tuple[list[tuple[Setting, dict[str, Any]]], tuple[str, ...]]:
     """Keep the settings that can be trained; of those that were asked for by name, refuse the others."""
-    found: list[tuple[DefenceSetting, dict[str, Any]]] = []
+    found: list[tuple[Setting, dict[str, Any]]] = []
     left_out, seen = [], dict[str, str]()
     for one in settings:
         changed = one.applied(recipe)

@@ -1,7 +1,7 @@
 """What a frontier found: curves with intervals, comparisons at equal accuracy, a finding, recommendations."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from resperturb.bounds.arrays import Floats
@@ -10,7 +10,8 @@ from resperturb.bounds.targets import mean_estimate
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import read_json, write_bytes, write_json
 from resperturb.frontiers.compare import FEWEST_TARGETS, Compared, GroupDifference, named
-from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve, Setting
+from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, WEIGHTS_AUC, Curve
+from resperturb.frontiers.defence import Setting
 
 SCHEMA = 2
 
@@ -71,9 +72,14 @@ class SettingResult(Setting):
             for row, name in enumerate(curve.stages)
         )
         named = exposed.count if exposed is not None and exposed.resolved else None
-        known = {field.name: getattr(curve, field.name) for field in fields(Setting)}
-        known |= {"epsilon": curve.epsilon, "claimed": curve.claimed}
-        return cls(**known, models=len(curve.targets), stages=stages, exposed=named)
+        return cls(
+            **curve.values,
+            models=len(curve.targets),
+            stages=stages,
+            epsilon=curve.epsilon,
+            claimed=curve.claimed,
+            exposed=named,
+        )
 
     @property
     def final(self) -> Stage:

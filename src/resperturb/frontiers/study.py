@@ -30,7 +30,8 @@ from resperturb.environment import environment
 from resperturb.errors import ResperturbError, StoppedError, UsageError
 from resperturb.files import read_json, write_json
 from resperturb.frontiers.compare import FEWEST_TARGETS, GroupDifference, comparisons_of, group_differences
-from resperturb.frontiers.curve import ATTACK, Curve, Setting, curve_of
+from resperturb.frontiers.curve import ATTACK, Curve, curve_of
+from resperturb.frontiers.defence import Setting
 from resperturb.frontiers.result import FrontierResult, SettingResult
 from resperturb.progress import Lines, duration
 
@@ -47,17 +48,11 @@ class Timed(Protocol):
         """Estimate the seconds of a training on a number of rows, and of queries about other rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class StudiedSetting:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StudiedSetting(Setting):
     """A setting, and the trainee that fits its models."""
 
-    setting: Setting
     trainee: Trainee
-
-    @property
-    def name(self) -> str:
-        """Name of the setting."""
-        return self.setting.name
 
     @property
     def folder(self) -> str:
@@ -203,7 +198,7 @@ class Study:
                 left_out += [f"{setting.name}: {text}" for text in words]
                 records = left.members[left.targets].sum(axis=1) + len(self.candidates.always)
                 guarantee = weakest_guarantee(setting.trainee, DELTA, records.tolist())
-                curve, scores = curve_of(setting.setting, models, left, guarantee)
+                curve, scores = curve_of(setting, models, left, guarantee)
                 if not curves:
                     self._check_learned(curve)
                 curves.append(curve)
@@ -295,7 +290,7 @@ class Study:
         first, budget, chosen = self.settings[0].name, hours * 3600 * room, set()
         levels: dict[str, list[str]] = {}
         for one in self.settings:
-            levels.setdefault(one.setting.defence, []).append(one.name)
+            levels.setdefault(one.defence, []).append(one.name)
         middle = {names[len(names) // 2] for names in levels.values()}
         for name in sorted(seconds, key=lambda name: (name != first, name not in middle)):
             if seconds[name] <= budget:
