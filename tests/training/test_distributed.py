@@ -178,8 +178,17 @@ in_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="lo
 
 @in_proc
 def test_a_killed_rank_is_started_again_and_the_seed_alone_decides_the_weights(group: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", *COMMAND, "--epochs", "20"]
-    command[:1] = [*TORCHRUN, "--log-dir", str(tmp_path / "logs"), "--max-restarts", "1"]
+    command = [
+        *TORCHRUN,
+        "--log-dir",
+        str(tmp_path / "logs"),
+        "--max-restarts",
+        "1",
+        "-m",
+        *COMMAND,
+        "--epochs",
+        "20",
+    ]
     launcher = begun(command, tmp_path / "run")
     os.kill(workers(launcher)[1], signal.SIGKILL)
     printed, errors = launcher.communicate(timeout=120)
@@ -190,32 +199,22 @@ def test_a_killed_rank_is_started_again_and_the_seed_alone_decides_the_weights(g
 
 
 @in_proc
-def test_devices_that_end_say_so_in_a_sentence_and_leave_nothing_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", *COMMAND, "--epochs", "1000", "--devices", "2"]
+def test_a_stopped_launcher_leaves_a_checkpoint_and_no_process(tmp_path: Path) -> None:
+    command = [*TORCHRUN, "--log-dir", str(tmp_path / "logs"), "-m", *COMMAND, "--epochs", "1000"]
     launcher = begun(command, tmp_path / "run")
-    ranks_started = workers(launcher)
-    os.kill(ranks_started[1], signal.SIGKILL)
-    _, errors = launcher.communicate(timeout=120)
-    assert launcher.returncode == 1
-    assert "rank 1 by SIGKILL" in errors
-    assert "Traceback" not in errors
-
-    launcher = begun(command, tmp_path / "run")
-    ranks_started |= {rank + 2: pid for rank, pid in workers(launcher).items()}
+    ranks_started = [*workers(launcher).values()]
     launcher.send_signal(signal.SIGINT)
     printed, errors = launcher.communicate(timeout=120)
     assert (launcher.returncode, printed) == (1, "")
     assert errors.count("Everything is saved") == 1
-    assert "Traceback" not in errors
-    assert len(ranks_started) == 4
 
     launcher = begun(command, tmp_path / "run")
-    ranks_started |= {rank + 4: pid for rank, pid in workers(launcher).items()}
+    ranks_started += workers(launcher).values()
     launcher.kill()
     launcher.communicate(timeout=120)
-    assert len(ranks_started) == 6
+    assert len(ranks_started) == 4
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in ranks_started.values()):
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks_started):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert (tmp_path / "run/checkpoint.safetensors").exists()

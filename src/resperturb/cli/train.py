@@ -3,7 +3,6 @@
 import inspect
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import MISSING, fields
@@ -65,13 +64,8 @@ def _alternatives(kind: Any) -> list[Any]:
     return [found for part in get_args(kind) if part is not NoneType for found in _alternatives(part)]
 
 
-@cache
-def all_settings() -> tuple[inspect.Parameter, ...]:
-    """Find the settings: described fields of the configuration, and the parameters of strategies and methods."""
-    return tuple(_settings())
-
-
 def _settings() -> Iterator[inspect.Parameter]:
+    """Find the settings: described fields of the configuration, and the parameters of strategies and methods."""
     from resperturb.perturbation.strategy import STRATEGIES
     from resperturb.training.config import NORMALIZATIONS, DataConfig, TrainConfig
     from resperturb.training.method import methods
@@ -131,10 +125,9 @@ def settings(options: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, A
     from resperturb.training.method import methods
 
     given: dict[str, dict[str, Any]] = {"": {}, "data": {}, "perturbation": {}, "method": {}}
-    for setting in all_settings():
-        value = options[setting.name]
+    for key, value in options.items():
         if value not in (None, ()):
-            group, _, name = setting.name.rpartition("__")
+            group, _, name = key.rpartition("__")
             given[group][name] = ",".join(value) if isinstance(value, list | tuple) else value
     found = {**file, **given[""], "data": {**file.get("data", {}), **given["data"]}}
     if "spec" not in found["data"]:
@@ -168,7 +161,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Hand the settings over in ``obj``, for the function does not name them."""
-        ctx.obj = {setting.name: ctx.params.pop(setting.name) for setting in all_settings()}
+        ctx.obj = {option.name: ctx.params.pop(option.name) for option in _options()}
         return super().invoke(ctx)
 
 
@@ -177,7 +170,7 @@ def _options() -> tuple[Any, ...]:
     def command(**values: Any) -> None:
         pass
 
-    parameters = all_settings()
+    parameters = list(_settings())
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
@@ -199,7 +192,6 @@ def train(
     out: Annotated[Path | None, _of_run("Folder of the run; named by its hash if left out.")] = None,
     runs: Annotated[Path, _of_run("Folder of all runs.")] = Path("runs"),
     draws: Annotated[int, _of_run("Noise draws averaged for the final accuracies.", min=1)] = 1,
-    devices: Annotated[int, _of_run("Processes that train together, each with a GPU if there are any.", min=1)] = 1,
     data_in: DataInOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -223,10 +215,10 @@ def train(
 
     A run that was stopped or killed is resumed by the same command.
 
-    On several GPUs of one machine: `--devices 4`. On several machines: `torchrun ... -m resperturb train ...`
+    On several GPUs: `torchrun --standalone --nproc-per-node 4 -m resperturb train ...`
     """
     from resperturb.training.config import make_config
-    from resperturb.training.distributed import launch, launched
+    from resperturb.training.distributed import launched
     from resperturb.training.inputs import load_inputs
     from resperturb.training.loop import train as train_run
     from resperturb.training.recipes import read_recipe
@@ -236,12 +228,7 @@ def train(
         data = context.obj["data__spec"] or file.get("data", {}).get("spec", "")
         file = {**read_recipe(recipe, data), **file}
     wanted = make_config(**settings(context.obj, file))
-    processes = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
-    if devices > 1 and processes == 1:
-        raise typer.Exit(launch(devices, sys.argv[1:]))
-    if devices not in (1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
-        raise UsageError("under torchrun, --nproc-per-node says how many processes there are; leave --devices out.")
-    leads = os.environ.get("RANK", "0") == "0" or processes == 1
+    leads = os.environ.get("RANK", "0") == "0" or not launched()
     with training_progress("training", shown=leads) as on_update:
         run = train_run(wanted, out=out, runs=runs, draws=draws, on_update=_advised(wanted, on_update))
     if not leads:

@@ -1,9 +1,8 @@
 """One training in several processes: who takes which share, what they agree on, and how they end together.
 
-``torchrun`` starts the processes and tells each its rank through the environment; :func:`launch` does the same for
-this machine alone. Torch averages their gradients. Everything else that they must agree on (an error,
-a request to stop, what the checkpoint says) goes through a second group, on the CPU, of the few calls of
-:class:`World`, so that it is the same code on every kind of device.
+``torchrun`` starts the processes and tells each its rank through the environment. Torch averages their gradients.
+Everything else that they must agree on (an error, a request to stop, what the checkpoint says) goes through a second
+group, on the CPU, of the few calls of :class:`World`, so that it is the same code on every kind of device.
 """
 
 import ctypes
@@ -13,19 +12,17 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from resperturb.engine import usable_cores
 from resperturb.errors import ResperturbError, UsageError
 
 # torchrun ends the others when a process dies. A machine that vanishes is noticed by this limit alone; it is long,
@@ -289,39 +286,3 @@ def share_statistics(model: nn.Module, device: torch.device) -> nn.Module:
         if type(module) is nn.BatchNorm2d:
             module.__class__ = SharedBatchNorm
     return model
-
-
-def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run ``python -m resperturb`` with ``arguments`` in several processes of this machine; return the exit code."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import parse_args, run
-
-    _device_kind("auto", processes)
-    logging.disable(logging.ERROR)  # this process only waits; what went wrong is said below
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
-    if sys.platform == "linux":
-        # What the processes say to each other does not concern the network.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    options = ["--standalone", "--local-addr=localhost", f"--nproc-per-node={processes}"]
-    try:
-        with TemporaryDirectory() as logs:
-            options.append(f"--log-dir={logs}")
-            run(parse_args([*options, "--module", "resperturb", *arguments]))  # type: ignore[no-untyped-call]
-    except SignalException:
-        return 1
-    except ChildFailedError as error:
-        codes = {rank: found.exitcode for rank, found in error.failures.items()}
-        killed = {rank: -code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}
-        if not killed and max(codes.values()) > 0:
-            return max(codes.values())  # and they have said why
-        names = (
-            ", ".join(f"rank {rank} by {signal.Signals(number).name}" for rank, number in killed.items())
-            or "by SIGTERM"
-        )
-        raise ResperturbError(
-            f"a process of the training was ended ({names}), perhaps because memory ran out. Rerun the same command "
-            "to resume from what was saved at the end of the last epoch."
-        ) from None
-    return 0

@@ -190,7 +190,7 @@ class HeadSteps(Steps):
 
     def __init__(self, config: TrainConfig, members: ImageSet, execution: Execution) -> None:
         if execution.world.size > 1:
-            raise UsageError("a DP head is trained in one process; leave --devices out.")
+            raise UsageError("a DP head is trained in one process; start it without torchrun.")
         _logger.info("reading or computing the features of %s images", f"{len(members):,}")
         super().__init__(config, members, execution)
         self.per_epoch = 1  # also of more records than the configuration was settled for: the guarantee counts epochs
