@@ -8,6 +8,7 @@ import typer
 from resperturb.cli.output import (
     DataInOption,
     EngineOption,
+    JobsOption,
     JsonOption,
     RayCpusOption,
     RayGpusOption,
@@ -45,9 +46,7 @@ def audit(
     models: Annotated[
         int | None, typer.Option(min=6, help="Number of models of leave-one-out: even.", show_default="16")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
-    ] = None,
+    jobs: JobsOption = None,
     draws: Annotated[str, typer.Option(help="Numbers of noise draws to combine, separated by commas.")] = "1,16",
     seed: Annotated[int, typer.Option(help="Random seed of the coins, if it is no run.")] = 0,
     engine: EngineOption = "local",

@@ -5,16 +5,14 @@ from typing import Annotated
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, PolicyOption, ReviewersOption, emit
 
 
 def card(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of an audit.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The card.")] = Path("MODEL_CARD.md"),
-    policy: Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")] = None,
-    for_reviewers: Annotated[
-        bool, typer.Option("--for-reviewers", help="Also name data, seeds and weights. Do not publish these.")
-    ] = False,
+    policy: PolicyOption = None,
+    for_reviewers: ReviewersOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model card for the Hugging Face Hub with its privacy section.

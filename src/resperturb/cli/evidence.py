@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, PolicyOption, emit
 
 
 def evidence(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of an audit.")],
     text: Annotated[str, typer.Option("--for", help="The text, or a YAML file of one.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("evidence.html"),
-    policy: Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")] = None,
+    policy: PolicyOption = None,
     declared: Annotated[Path | None, typer.Option(help="YAML file of what only you know.")] = None,
     as_json: JsonOption = False,
 ) -> None:

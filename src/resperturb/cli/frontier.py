@@ -8,6 +8,7 @@ import typer
 from resperturb.cli.output import (
     DataInOption,
     EngineOption,
+    JobsOption,
     JsonOption,
     RayCpusOption,
     RayGpusOption,
@@ -35,9 +36,7 @@ def frontier(
     models: Annotated[int, typer.Option(min=8, help="Models of each setting; 64 name exposed records.")] = 16,
     hours: Annotated[float | None, typer.Option(help="The most hours of this call.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder that keeps everything.")] = Path("runs/frontier"),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
-    ] = None,
+    jobs: JobsOption = None,
     seed: Annotated[int, typer.Option(help="Random seed of halves and trainings.")] = 0,
     max_auc: Annotated[float | None, typer.Option(help="Recommend: the largest AUC on records.")] = None,
     max_canary_tpr: Annotated[float | None, typer.Option(help="Recommend: the largest TPR on canaries.")] = None,

@@ -6,6 +6,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -28,6 +29,14 @@ LARGEST_SEED = 2**62
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the tables too.")]
+
+PolicyOption = Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")]
+ReviewersOption = Annotated[
+    bool, typer.Option("--for-reviewers", help="Also name data, seeds and weights. Do not publish these.")
+]
+JobsOption = Annotated[
+    int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")
+]
 
 # The name is the data layer's, which this module must not import: it would pull torch into `--help`.
 DATA_IN_VARIABLE = "RESPERTURB_DATA_IN"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from resperturb.cli.output import JsonOption, emit
+from resperturb.cli.output import JsonOption, PolicyOption, ReviewersOption, emit
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,10 +27,8 @@ def report(
         bool,
         typer.Option("--show-records", help="Show pictures of the most exposed records. They are private data."),
     ] = False,
-    policy: Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")] = None,
-    for_reviewers: Annotated[
-        bool, typer.Option("--for-reviewers", help="Also name data, seeds and weights. Do not publish these.")
-    ] = False,
+    policy: PolicyOption = None,
+    for_reviewers: ReviewersOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page about models.
