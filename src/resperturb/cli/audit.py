@@ -20,9 +20,11 @@ from resperturb.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
-    from resperturb.bounds.audit_result import AttackResult, AuditResult
+    from resperturb.bounds.audit_result import AuditResult
 
 # With fewer members or non-members than this luck alone gives any AUC.
 FEW = 20
@@ -172,8 +174,8 @@ def show(console: Any, found: "AuditResult", verbose: bool = False) -> None:
         console.print(f"The leak shows on {_plural(found, where)}, by {attack.full_name}: {shows}.", markup=False)
     kinds = [one for one in dict.fromkeys(one for attack in found.fixed for one in attack.metrics) if one != kind]
     if verbose:
-        console.print(_axes(found, kind))
-        console.print(_fixed(found, kind))
+        for part in _tables(found, kind):
+            console.print(part)
     for other in kinds:
         best = max((one.metrics[other] for one in found.fixed if other in one.metrics), key=lambda one: one.auc)
         low, high = best.auc_interval
@@ -205,73 +207,39 @@ def _verdict(found: "AuditResult") -> str:
     return f"{found.model.name} {verb}: {', '.join(areas)}; {shown}"
 
 
-def _axes(found: "AuditResult", kind: str) -> Any:
-    """Leakage over all axes: a row for each attack, a column for each way to ask the model."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    cells = {
-        (_row(attack), _column(attack)): f"{attack.metrics[kind].auc:.3f}"
-        for attack in found.attacks
-        if kind in attack.metrics
-    }
-    columns = sorted({column for _, column in cells}, key=lambda column: (column[0] == "n", len(column), column))
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("attack")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for row in dict.fromkeys(row for row, _ in cells):
-        table.add_row(row, *(cells.get((row, column), "") for column in columns))
-    return _titled(f"AUC of every attack on the {_plural(found, kind)} (0.5 is guessing)", table)
-
-
-def _titled(title: str, table: "Table") -> Any:
-    """A title of its own line: rich would break it at the width of the table."""
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(Text(f"\n{title}", style="italic"), table)
-
-
-def _row(attack: "AttackResult") -> str:
-    other = attack.combination not in (None, "mean logit", "votes") or (
-        attack.combination == "votes" and attack.name != "label-only"
-    )
-    return f"{attack.name}, {attack.combination}" if other else attack.name
-
-
-def _column(attack: "AttackResult") -> str:
-    return f"{attack.draws} draws" if attack.access == "served" and attack.draws > 1 else attack.access
-
-
 def _plural(found: "AuditResult", kind: str) -> str:
     from resperturb.report.wording import group_name, whom
 
     return whom(kind, group_name(found))
 
 
-def _fixed(found: "AuditResult", kind: str) -> Any:
+def _tables(found: "AuditResult", kind: str) -> "Iterator[str | Table]":
+    """Every attack on one kind of candidate: those that were fixed beforehand, then the others."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    shown = [(one, one.metrics[kind]) for one in found.fixed if kind in one.metrics]
-    # A column of nothing but *too few* has no room.
-    rates = [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for _, one in shown)]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("attack", overflow="fold")
-    shares = [f"\n{100 * rate:g}%" for rate in rates if rate]
-    for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, "epsilon\n>="):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for attack, one in shown:
-        low, high = one.auc_interval
-        table.add_row(
-            f"{attack.name}\n  {_column(attack)}{f', {attack.combination}' if attack.combination else ''}",
-            f"{one.auc:.3f}\n{low:.3f}-{high:.3f}",
-            f"{one.balanced_accuracy:.3f}",
-            *(shown_rate(one, rate) for rate in rates),
-            "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}",
-        )
-    return _titled("The attacks that were fixed beforehand", table)
+    for title, fixed in (("The attacks that were fixed beforehand", True), ("All others", False)):
+        shown = [(one, one.metrics[kind]) for one in found.attacks if kind in one.metrics and one.fixed == fixed]
+        if not shown:
+            continue
+        # A column of nothing but *too few* has no room.
+        rates = [rate for rate in (0.0, 0.001, 0.01, 0.1) if any(one.at_fpr(rate) is not None for _, one in shown)]
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("attack", overflow="fold")
+        shares = [f"\n{100 * rate:g}%" for rate in rates if rate]
+        for heading in ("AUC\ninterval", "bal.\nacc.", "TPR at\n0% FPR", *shares, "epsilon\n>="):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for attack, one in shown:
+            low, high = one.auc_interval
+            table.add_row(
+                f"{attack.name}\n  {attack.view}",
+                f"{one.auc:.3f}\n{low:.3f}-{high:.3f}",
+                f"{one.balanced_accuracy:.3f}",
+                *(shown_rate(one, rate) for rate in rates),
+                "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}",
+            )
+        yield f"\n[italic]{title}, on the {_plural(found, kind)} (an AUC of 0.5 is guessing)[/]"
+        yield table
 
 
 def _show_exposed(console: Any, found: "AuditResult") -> None:
