@@ -93,14 +93,7 @@ def as_rows(images: Images) -> Rows:
 
 
 def in_chunks(images: Images, size: int) -> Iterator[torch.Tensor]:
-    """Give images some at a time, so that those on disk are never all in memory.
-
-    Args:
-        images: A tensor, or rows on disk.
-        size: The number at a time.
-
-    Yields:
-        Tensors of ``size`` images; the last may be shorter.
+    """Give images ``size`` at a time, so that those on disk are never all in memory.
 
     >>> [len(chunk) for chunk in in_chunks(torch.zeros(5, 1, 2, 2, dtype=torch.uint8), 2)]
     [2, 2, 1]

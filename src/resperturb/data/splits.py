@@ -49,13 +49,9 @@ class Quarters(NamedTuple):
 def four_quarters(n: int, seed: int, groups: Sequence[Any] | np.ndarray[Any, Any] | None = None) -> Quarters:
     """Cut ``n`` records into four disjoint quarters at random: shadow train/out, target train/out.
 
-    Args:
-        n: The number of records.
-        seed: The same arguments always give the same quarters.
-        groups: One value per record, such as the patient: every group goes whole into one quarter.
-
-    Returns:
-        Quarters of equal size, at most three records left out; with groups, as equal as these allow, none left out.
+    The same arguments always give the same quarters. They are of equal size, at most three records left out. With
+    ``groups``, such as the patient of each record, every group goes whole into one quarter; they are as equal as that
+    allows, and none is left out.
 
     >>> shadow_train, shadow_out, target_train, target_out = four_quarters(10, seed=0)
     >>> len(target_train)
@@ -97,14 +93,8 @@ def held_out(
 ) -> tuple[Indices, Indices]:
     """Split records in train and test, about ``fraction`` of every class in test; return the indices of both.
 
-    Args:
-        labels: The class of each record.
-        fraction: The share of the test part.
-        seed: The same arguments always give the same parts.
-        groups: One value per record: every group goes whole to one side, and the classes are as even as that allows.
-
-    Returns:
-        The indices of both parts. No class is ever missing from the training part.
+    The same arguments always give the same parts, and no class is ever missing from the training part. Every group
+    goes whole to one side, and the classes are as even as that allows.
 
     >>> train, test = held_out([0, 1] * 10)
     >>> len(train), len(test)

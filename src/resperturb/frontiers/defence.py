@@ -54,18 +54,7 @@ DEFENCES: Registry[Defence] = Registry(
 
 
 def register_defence(name: str, defence: Defence) -> Defence:
-    """Register a defence.
-
-    Args:
-        name: Name on the command line.
-        defence: What it changes, and its strengths.
-
-    Returns:
-        The defence.
-
-    Raises:
-        UsageError: Another defence has this name.
-    """
+    """Register a defence under its name on the command line."""
     return DEFENCES.register(name)(defence)
 
 
@@ -109,12 +98,6 @@ def settings_of(defences: tuple[str, ...] = (), strengths: int = 3) -> tuple[Set
     Args:
         defences: Names, or names with a strength such as ``dropout:0.2``; all that are registered if empty.
         strengths: The most strengths of each that is named without one.
-
-    Returns:
-        The settings.
-
-    Raises:
-        UsageError: There is no such defence, or a strength is not a number.
 
     >>> [one.name for one in settings_of(("dropout", "additive:0.7"), strengths=2)]
     ['no defence', 'dropout 0.1', 'dropout 0.5', 'additive noise 0.7']

@@ -187,14 +187,10 @@ def recipe_study(
     Args:
         recipe: The fields of :class:`~resperturb.training.TrainConfig` without a defence.
         defences: Names of registered defences; all that the network allows if empty.
-        strengths: The most strengths of each.
         canaries: The number of canaries of all kinds together; 1.5% of the images if None.
         subgroup_column: Column of the data whose values are subgroups that are compared, such as the sex.
         noisy_checkpoints: The number of checkpoints, the last ones, at which noisy models are queried; each takes
             ``draws`` answers.
-
-    Returns:
-        The study.
 
     Raises:
         UsageError: A defence is unknown, changes nothing, or does not go with the network.

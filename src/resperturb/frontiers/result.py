@@ -318,12 +318,6 @@ def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
 def read_frontier(path: Path | str) -> FrontierResult:
     """Read what :meth:`FrontierResult.save` wrote.
 
-    Args:
-        path: The JSON file.
-
-    Returns:
-        The result.
-
     Raises:
         ResperturbError: The file is damaged, or of another version.
     """

@@ -17,15 +17,7 @@ GROUPS = 32
 
 
 def library(module: str, name: object) -> Any:
-    """Import a library of networks, with any build of torchvision, or say how to get it.
-
-    Args:
-        module: The module to import, such as ``timm``.
-        name: What needs it, for the message.
-
-    Returns:
-        The module.
-    """
+    """Import a library of networks, with any build of torchvision, or say how to get it for ``name``."""
     try:
         _import_torchvision()
         return importlib.import_module(module)

@@ -46,20 +46,12 @@ def build(
     Args:
         name: ``resnet8``, ``timm:resnet26d``, ``torchvision:resnet18``, ``transformers:vit``,
             ``my_package.nets:make``, or an ensemble of any of them: ``en5-resnet8``.
-        num_classes: The number of classes.
-        in_channels: The number of channels of the images.
         norm: ``"batch"`` for the network's own normalisation, ``"group"`` for GroupNorm in place of BatchNorm.
         skip: False for the ablation without skip connections (built-in networks).
         dropout: Dropout between the convolutions of a block (built-in networks).
         image_size: Height and width of the images, which some networks must know.
         args: Further arguments of the network's own constructor.
         pretrained: Start from the weights that the network's library offers.
-
-    Returns:
-        The network; it maps a batch of images to logits.
-
-    Raises:
-        UsageError: If there is no such network, or it cannot be built so.
 
     >>> type(build("en2-resnet8", num_classes=10)).__name__
     'Ensemble'

@@ -68,17 +68,7 @@ def without_place(name: str) -> str:
 
 
 def parse_name(name: object) -> NetworkName:
-    """Take a network's name apart.
-
-    Args:
-        name: Such as ``resnet8``, ``en5-resnet8``, ``timm:resnet26d`` or ``my_package.nets:make``.
-
-    Returns:
-        Its parts. Whether such a network exists is for its source to say.
-
-    Raises:
-        UsageError: If it is no name, or an ensemble of none.
-    """
+    """Take a network's name apart; whether such a network exists is for its source to say."""
     if not isinstance(name, str):
         raise UsageError(f"a network is named by a text such as resnet8, not by {name!r}.")
     if name.startswith(ON_FEATURES) and len(name) > len(ON_FEATURES):

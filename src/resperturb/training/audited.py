@@ -171,13 +171,9 @@ def audit_run(
     arguments are those of :func:`resperturb.audit`.
 
     Args:
-        run: A finished run.
         shadows: The number of shadow models of one target: even, at least 4; 0 for none. 16 unless ``models`` is
             given.
         models: K, for the leave-one-out design: each of K models of the recipe is a target once.
-
-    Returns:
-        What was found.
 
     Raises:
         UsageError: The run cannot be audited, or its folder holds an audit of another design.

@@ -488,13 +488,7 @@ def _named(config: BaseModel) -> dict[str, Any]:
 
 
 def make_config(**values: Any) -> TrainConfig:
-    """Build a :class:`TrainConfig`, or say in one sentence which value is wrong.
-
-    Args:
-        values: Those of :class:`TrainConfig`, as plain data or as objects.
-
-    Returns:
-        The configuration.
+    """Build a :class:`TrainConfig` of plain data or objects, or say in one sentence which value is wrong.
 
     >>> make_config(data={"spec": "fashion-sample"}, epochs=0)
     Traceback (most recent call last):

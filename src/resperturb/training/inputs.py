@@ -161,12 +161,6 @@ def load_inputs(data: DataConfig) -> Inputs:
     Where they are kept is no part of the configuration, for no result depends on that: the environment variable
     RESPERTURB_DATA_IN says it.
 
-    Args:
-        data: Which images, and how to read them.
-
-    Returns:
-        The training and test images, and which of them are members.
-
     Raises:
         UsageError: They cannot be read, or are not those of the fingerprint that ``data`` carries.
     """

@@ -70,15 +70,10 @@ def train(
     processes train one model together; the first of them alone is sure to see the run on its disk.
 
     Args:
-        config: What to train.
         out: The folder of the run; None for one under ``runs`` that is named by the hash of the configuration.
-        runs: The folder of runs.
         draws: Noise draws that the final accuracies are averaged over.
         accelerator: ``auto`` for a GPU if there is one, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         on_update: Called after every step, in the first process.
-
-    Returns:
-        The finished run.
 
     Raises:
         UsageError: The configuration cannot be trained, or the folder holds something else.

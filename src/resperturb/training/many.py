@@ -65,19 +65,15 @@ def train_many(
     engine: Engine = local,
     on_failure: Callable[[TrainConfig, ResperturbError], None] | None = None,
 ) -> list[Run]:
-    """Train every configuration into a run under ``runs``.
+    """Train every configuration into a run under ``runs``, named by its hash, and return the finished runs in order.
+
+    A run that is finished is not trained again.
 
     Args:
-        configs: What to train. A run that is finished is not trained again.
-        runs: The folder of the runs; each is named by the hash of its configuration.
         jobs: Trainings at a time; as many as the engine has room for if None.
         on_done: Called with every finished run.
-        engine: Where to train.
         on_failure: Called with a training that fails by itself, which is then left out; without it, the first failure
             ends the others.
-
-    Returns:
-        The finished runs, in order.
     """
     done: dict[str, Run] = {}
     settled = [_settled(config, runs) for config in configs]

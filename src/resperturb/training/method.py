@@ -88,16 +88,7 @@ register_method = methods.register
 
 
 def method_of(value: object) -> Method:
-    """Make a method of what a configuration says.
-
-    Args:
-        value: A name, or a name with parameters; a method is returned as it is.
-
-    Returns:
-        The method.
-
-    Raises:
-        UsageError: There is no such method.
+    """Make a method of a name, or of a name with parameters; a method is returned as it is.
 
     >>> method_of("sgd").name, method_of({"name": "dpsgd", "clip": 0.5}).label
     ('sgd', 'DP-SGD 1.1')

@@ -35,11 +35,7 @@ def check_network(config: TrainConfig) -> None:
 def network_fingerprint(config: TrainConfig) -> str:
     """Sixteen hexadecimal digits that change with the code of a user's own network and with a file of weights.
 
-    Args:
-        config: The training, whose network is looked at.
-
-    Returns:
-        The digits; empty if the configuration names the network completely.
+    They are empty if the configuration names the network completely.
     """
     parts = [source_of(config.network).fingerprint(config.network, config.model_args)]
     if (path := _weights_file(config)) is not None:
@@ -52,15 +48,7 @@ def _weights_file(config: TrainConfig) -> Path | None:
 
 
 def build_model(config: TrainConfig, images: ImageSet) -> nn.Module:
-    """Build the network of a configuration, with its noise, from torch's global generator.
-
-    Args:
-        config: What is trained.
-        images: On what: their channels, size and classes.
-
-    Returns:
-        The network.
-    """
+    """Build the network of a configuration for such images, with its noise, from torch's global generator."""
     return build_noisy(config, images)[0]
 
 

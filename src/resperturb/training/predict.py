@@ -20,15 +20,7 @@ Constants = float | tuple[float, ...]
 
 
 def normalize(images: Tensor, mean: Constants, std: Constants) -> Tensor:
-    """Turn a batch of uint8 images into the floats that a model is given.
-
-    Args:
-        images: uint8, ``[N, C, H, W]``.
-        mean: Mean, of pixels between 0 and 1, for all channels or per channel.
-        std: Standard deviation, likewise.
-
-    Returns:
-        The images in single precision.
+    """Turn a batch of uint8 images into the floats that a model is given; constants are of pixels from 0 to 1.
 
     >>> normalize(torch.tensor([0, 255], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([-2.,  2.])
@@ -51,19 +43,12 @@ def predict(
     seed: int | None = None,
     batch_size: int = 128,
 ) -> Tensor:
-    """Return the logits of uint8 ``images``, averaged over ``draws`` of the noise.
+    """Return the logits of uint8 ``images`` on the CPU, averaged over ``draws`` of the noise.
 
     Args:
         model: The model; it is queried in ``eval()`` and left in the mode it was in.
-        images: The images.
-        mean: Mean of the normalisation, of pixels between 0 and 1.
-        std: Standard deviation of the normalisation.
         draws: Number of draws, each with fresh noise for every image.
         seed: Seed of the noise; None for noise from the operating system.
-        batch_size: Number of images that are predicted at once.
-
-    Returns:
-        The logits, on the CPU.
     """
     answers = predict_draws(model, images, mean=mean, std=std, draws=draws, seed=seed, batch_size=batch_size)
     return sum(answers, start=torch.zeros(())) / draws
@@ -113,13 +98,6 @@ def require_noise(model: nn.Module, images: Images, mean: Constants, std: Consta
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
     """Give the share of rows whose largest logit is at the label.
-
-    Args:
-        logits: One row per image.
-        labels: The class of each image.
-
-    Returns:
-        The accuracy.
 
     >>> accuracy(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([1, 1]))
     0.5

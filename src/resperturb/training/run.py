@@ -289,13 +289,7 @@ def _trained_on(weights: Path, data: DataConfig) -> bool:
 
 
 def open_run(path: Path | str) -> Run:
-    """Open the run in a directory.
-
-    Args:
-        path: The directory.
-
-    Returns:
-        The run, finished or not.
+    """Open the run in a directory, finished or not.
 
     Raises:
         UsageError: There is no run.
