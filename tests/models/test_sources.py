@@ -112,11 +112,11 @@ def test_a_folder_of_transformers_is_built_again(tmp_path: Path) -> None:
     ("name", "options", "message"),
     [
         ("timm:resnet18x", {}, "timm has no network 'resnet18x'"),
-        ("timm:resnet10t", {"args": {"colour": 1}}, "timm cannot build resnet10t"),
+        ("timm:resnet10t", {"args": {"colour": 1}}, "timm:resnet10t cannot be built with .*colour"),
         ("timm:resnet10t", {"skip": False}, "without skip connections"),
         ("timm:resnet10t", {"dropout": 0.5}, "--dropout is of resnet8"),
         ("torchvision:resnet19", {}, "torchvision has no network 'resnet19'; it has .*resnet18"),
-        ("torchvision:resnet18", {"args": {"colour": 1}}, "torchvision cannot build"),
+        ("torchvision:resnet18", {"args": {"colour": 1}}, "torchvision:resnet18 cannot be built"),
         ("transformers:no_such_type", {}, "no model type 'no_such_type'"),
         ("transformers:vit", {"pretrained": True}, "a model type has no weights"),
         ("no_such_package.nets:make", {}, "cannot be imported"),

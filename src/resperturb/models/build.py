@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from resperturb.errors import UsageError
+from resperturb.errors import ResperturbError, UsageError
 from resperturb.models.adapt import load_weights, without_batch_norm
-from resperturb.models.names import parse_name
-from resperturb.models.source import Argument, Norm, Request, source_of
+from resperturb.models.names import NetworkName, parse_name
+from resperturb.models.source import Argument, NetworkSource, Norm, Request, source_of
 
 
 class Ensemble(nn.Module):
@@ -75,7 +75,7 @@ def build_with_notes(name: str, request: Request, weights: Path | None = None) -
     notes: list[str] = []
 
     def single() -> nn.Module:
-        network = source.build(parsed.single, request)
+        network = _one(source, parsed.single, request)
         if weights is not None and (kept := load_weights(network, weights)):
             notes.append(f"The last layer ({', '.join(kept)}) is new: {weights} has it for other classes.")
         if request.norm == "group":  # after the weights, which may be those of the network as it was
@@ -84,3 +84,20 @@ def build_with_notes(name: str, request: Request, weights: Path | None = None) -
 
     model = single() if parsed.ensemble is None else Ensemble([single() for _ in range(parsed.ensemble)])
     return model, list(dict.fromkeys(notes))
+
+
+def _one(source: NetworkSource, name: NetworkName, request: Request) -> nn.Module:
+    """Build one network, or say in a sentence why its library did not."""
+    try:
+        return source.build(name, request)
+    except ResperturbError:
+        raise
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UsageError(f"{name} cannot be built with {dict(request.args)}: {error}.") from error
+    except (OSError, RuntimeError) as error:
+        if not request.pretrained:
+            raise
+        raise ResperturbError(
+            f"the pretrained weights of {name} could not be fetched ({type(error).__name__}). Fetch them where there "
+            "is a network, and give the file (--weights FILE)."
+        ) from error

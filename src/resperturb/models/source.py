@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
-from resperturb.errors import ResperturbError, UsageError
+from resperturb.errors import UsageError
 from resperturb.models.names import NetworkName
 from resperturb.registry import Registry
 
@@ -67,15 +67,11 @@ class NetworkSource:
             raise UsageError(f"--dropout is of resnet8 and its sisters; give {name} its own argument (--model-args).")
 
     def build(self, name: NetworkName, request: Request) -> nn.Module:
-        """Build one network, with fresh weights from torch's global generator unless trained ones are asked for."""
-        raise NotImplementedError
+        """Build one network, with fresh weights from torch's global generator unless trained ones are asked for.
 
-    def unfetched(self, name: NetworkName, error: Exception) -> ResperturbError:
-        """Say that trained weights could not be fetched, and what to do."""
-        return ResperturbError(
-            f"the pretrained weights of {name} could not be fetched ({type(error).__name__}). Fetch them where there "
-            "is a network, and give the file (--weights FILE)."
-        )
+        What its library refuses may be raised as it is: a user is told that the network cannot be built.
+        """
+        raise NotImplementedError
 
     def fingerprint(self, name: NetworkName, args: Mapping[str, Argument]) -> str:
         """What changes when the network that the name stands for changes; empty where only its library can."""

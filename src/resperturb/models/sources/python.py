@@ -45,10 +45,7 @@ class Python(NetworkSource):
         given: dict[str, Any] = {key: value for key, value in offered.items() if key in parameters}
         if wrong := [key for key in request.args if key not in parameters and not anything]:
             raise UsageError(f"{name} has no parameter {', '.join(wrong)}; it has {', '.join(parameters)}.")
-        try:
-            model = factory(**{**given, **request.args})
-        except TypeError as error:
-            raise UsageError(f"{name} cannot be called: {error}.") from error
+        model = factory(**{**given, **request.args})
         if not isinstance(model, nn.Module):
             raise UsageError(f"{name} returned {type(model).__name__}, not a torch.nn.Module.")
         if "num_classes" not in given:

@@ -32,12 +32,5 @@ class Timm(NetworkSource):
         config = timm.get_pretrained_cfg(name.name)
         if request.image_size is not None and config is not None and config.fixed_input_size:
             options["img_size"] = request.image_size
-        try:
-            model: nn.Module = timm.create_model(name.name, pretrained=request.pretrained, **options, **request.args)
-        except (TypeError, ValueError, AssertionError) as error:
-            raise UsageError(f"timm cannot build {name.name} with {dict(request.args)}: {error}.") from error
-        except (OSError, RuntimeError) as error:
-            if not request.pretrained:
-                raise
-            raise self.unfetched(name, error) from error
+        model: nn.Module = timm.create_model(name.name, pretrained=request.pretrained, **options, **request.args)
         return model

@@ -30,14 +30,9 @@ class Torchvision(NetworkSource):
         options: dict[str, Any] = dict(request.args)
         if request.image_size is not None and name.name.startswith("vit_"):
             options.setdefault("image_size", request.image_size[0])
-        try:
-            if request.pretrained:
-                model: nn.Module = models.get_model(name.name, weights="DEFAULT", **options)
-                replace_head(model, request.num_classes)
-            else:
-                model = models.get_model(name.name, weights=None, num_classes=request.num_classes, **options)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"torchvision cannot build {name.name} with {options}: {error}.") from error
-        except OSError as error:
-            raise self.unfetched(name, error) from error
+        if request.pretrained:
+            model: nn.Module = models.get_model(name.name, weights="DEFAULT", **options)
+            replace_head(model, request.num_classes)
+        else:
+            model = models.get_model(name.name, weights=None, num_classes=request.num_classes, **options)
         return adapt_channels(model, request.in_channels)

@@ -50,8 +50,6 @@ class Transformers(NetworkSource):
                 model = kind.from_config(config)
         except OSError as error:
             raise ResperturbError(f"{name.name} could not be read by transformers: {error}") from error
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"transformers cannot build {name.name}: {error}") from error
         # It answers with an object; everything here, and most losses, expect a tensor.
         model.register_forward_hook(_only_logits)
         return model
