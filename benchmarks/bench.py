@@ -552,13 +552,13 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def verdict(interval: tuple[float, float] | None, target: float) -> str:
-    """Return whether a ratio reaches its target, or that the measurement cannot tell.
+    """Return whether a ratio reaches its target, or that the measurement is inconclusive.
 
     >>> verdict((0.9, 1.0), 1.05), verdict((1.06, 1.1), 1.05), verdict((1.0, 1.1), 1.05), verdict(None, 1.05)
-    ('reached', 'missed', 'cannot tell', 'cannot tell')
+    ('reached', 'missed', 'inconclusive', 'inconclusive')
     """
     if interval is None or interval[0] <= target < interval[1]:
-        return "cannot tell"
+        return "inconclusive"
     return "reached" if interval[1] <= target else "missed"
 
 

@@ -161,7 +161,7 @@ def _growth_table(growth: dict[str, Any]) -> Any:
     from benchmarks.bench import GROWING
 
     table = Table(title="Growth: a slope of 1 is proportional, 0 is flat", title_justify="left")
-    for heading in ("what grows", "way", "values", "CPU seconds", "slope", "peak MB", "slope"):
+    for heading in ("dimension", "variant", "values", "CPU seconds", "slope", "peak MB", "slope"):
         table.add_column(heading)
     for what, row in growth.items():
         table.add_row(

@@ -24,23 +24,6 @@ SHOWN = {
     "idc": "IDC subset",
 }
 EXTRACTORS = {"scattering": "scattering", "efficientnet-lite0": "EfficientNet-Lite0"}
-# Aims that were set before any measurement: data, features, epsilon, value, source.
-AIMS = (
-    ("mnist", "scattering", 3.0, 0.985, "prototype 0.9855; Tramèr and Boneh 2021 (private median): 0.987"),
-    (
-        "fashion_mnist",
-        "scattering",
-        3.0,
-        0.897,
-        "prototype 0.900; Tramèr and Boneh 2021 (private median): 0.897",
-    ),
-    ("cifar10", "scattering", 3.0, 0.65, "prototype 0.65; Tramèr and Boneh 2021 (private median): 0.670"),
-    ("cifar10", "efficientnet-lite0", 1.0, 0.795, "prototype 0.802"),
-    ("cifar10", "efficientnet-lite0", 3.0, 0.815, "prototype 0.820"),
-    ("cifar10", "efficientnet-lite0", 8.0, 0.825, "prototype 0.829"),
-)
-# Aim: the largest loss of AUROC, for patients at epsilon 3.
-LARGEST_LOSS = 0.03
 
 Found = dict[str, Any]
 
@@ -87,22 +70,6 @@ def reached(found: Found) -> str:
     return "\n".join(lines)
 
 
-def costs(found: Found) -> str:
-    """Return the table of sizes and processor seconds."""
-    lines = [
-        "| data | features | numbers per image | training images | test images | seconds for all features | "
-        "seconds per head |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        if row["results"]:
-            heads = [result["seconds"] for result in row["results"]]
-            spent = "" if row["feature_seconds"] is None else f"{row['feature_seconds']:,.0f}"
-            cells = [f"{row[key]:,}" for key in ("dimensions", "training_images", "test_images")]
-            lines.append(f"| {_data(row)} | {_features(row)} | {' | '.join(cells)} | {spent} | {max(heads):,.0f} |")
-    return "\n".join(lines)
-
-
 def networks(found: Found) -> str:
     """Return the table of whole networks on the same data."""
     lines = [
@@ -126,29 +93,6 @@ def networks(found: Found) -> str:
             head,
         ]
         lines.append(f"| {SHOWN[data]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def aims(found: Found) -> str:
-    """Return the table of aims."""
-    lines = ["| data | features | epsilon | aim | measured | source of the aim |", "|---|---|---|---|---|---|"]
-    for data, extractor, epsilon, value, source in AIMS:
-        row = _row(found, data, extractor)
-        result = row and _result(row, str(epsilon))
-        if result:
-            lines.append(
-                f"| {SHOWN[data]} | {EXTRACTORS[extractor]} | {epsilon:g} | {value:.3f} | "
-                f"{_verdict(result['mean'], value)} | {source} |"
-            )
-    for row in found["rows"]:
-        private, plain = _result(row, "3.0"), _result(row, "inf")
-        if row["group"] and private and plain:
-            loss = plain["mean"] - private["mean"]
-            words = "reached" if loss <= LARGEST_LOSS else "missed"
-            lines.append(
-                f"| {_data(row)} | {_features(row)} | 3 | AUROC at most {LARGEST_LOSS} below no noise | "
-                f"{private['mean']:.3f} against {plain['mean']:.3f}, {words} | |"
-            )
     return "\n".join(lines)
 
 
@@ -210,9 +154,7 @@ def fewer(found: Found, unit: str) -> str:
 TABLES: dict[str, Callable[[Found], str]] = {
     "reached": reached,
     "networks": networks,
-    "aims": aims,
     "attacks": attacks,
-    "costs": costs,
     "worst": worst_cases,
     "left-out": left_out,
     "fewer-patients": partial(fewer, unit="patients"),
@@ -228,10 +170,6 @@ def _features(row: Found) -> str:
     return EXTRACTORS[row["extractor"]]
 
 
-def _row(found: Found, data: str, extractor: str) -> Found | None:
-    return next((row for row in found["rows"] if (row["data"], row["extractor"]) == (data, extractor)), None)
-
-
 def _result(row: Found, epsilon: str) -> Found | None:
     return next((result for result in row["results"] if str(result["epsilon"]) == epsilon), None)
 
@@ -243,10 +181,6 @@ def _score(row: Found, epsilon: str) -> str:
     spread = "" if result["sd"] is None else f" ± {result['sd']:.3f}"
     short = "" if len(result["values"]) in (1, 5) else f" ({len(result['values'])} seeds)"
     return f"{result['mean']:.3f}{spread}{short}"
-
-
-def _verdict(measured: float, aim: float) -> str:
-    return f"{measured:.4f}, {'reached' if measured >= aim else 'missed'}"
 
 
 def _network(network: Found | None, words: str) -> str:

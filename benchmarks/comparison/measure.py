@@ -26,7 +26,7 @@ RESULT = HERE.parents[1] / "docs" / "results" / "comparison.json"
 TARGET = 0
 SCRIPTS = {
     "resperturb, your training": "run_audit.py",
-    "resperturb, given answers": "run_predictions.py",
+    "resperturb, given predictions": "run_predictions.py",
     "ART": "run_art.py",
     "SACRO-ML": "run_sacro.py",
     "Privacy Meter": "run_privacy_meter.py",
@@ -34,7 +34,7 @@ SCRIPTS = {
 }
 PACKAGES = {
     "resperturb, your training": "resperturb",
-    "resperturb, given answers": "resperturb",
+    "resperturb, given predictions": "resperturb",
     "ART": "adversarial-robustness-toolbox",
     "SACRO-ML": "sacroml",
     "jax-privacy": "jax-privacy",
@@ -42,14 +42,14 @@ PACKAGES = {
 # Steps of a user from a trained model to a bound on epsilon, in order.
 STEPS = {
     "resperturb, your training": ("write train(indices, seed)", "call audit"),
-    "resperturb, given answers": (
+    "resperturb, given predictions": (
         "assign members by coin and train shadow models",
-        "collect answers",
+        "collect predictions",
         "call audit_predictions",
     ),
     "ART": (
         "assign members by coin and train shadow models",
-        "collect answers",
+        "collect predictions",
         "wrap the target",
         "fit an attack model",
         "infer",
@@ -59,7 +59,7 @@ STEPS = {
     "SACRO-ML": ("wrap the target and its data", "call attack", "bound epsilon with another tool"),
     "Privacy Meter": (
         "assign members by coin and train shadow models",
-        "collect answers",
+        "collect predictions",
         "tune a",
         "run RMIA",
         "measure the scores",
@@ -67,7 +67,7 @@ STEPS = {
     ),
     "jax-privacy": (
         "assign members by coin and train shadow models",
-        "collect answers",
+        "collect predictions",
         "write an attack",
         "bound epsilon",
     ),
