@@ -129,8 +129,9 @@ def test_every_command_in_the_documentation_exists(command: list[str]) -> None:
         program, *arguments = command[command.index("resperturb") :]
     if program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    elif program == "resperturb":
-        parse(typer.main.get_command(app), arguments)
+    elif program in ("resperturb", "torchrun"):
+        own = arguments[arguments.index("resperturb") + 1 :] if program == "torchrun" else arguments
+        parse(typer.main.get_command(app), own)
     else:
         assert program in ("pip", "docker", "python", "python3", "git", "cd", "apt", "ls")
         if program == "pip":  # no package index has it
