@@ -1,4 +1,4 @@
-# The demonstration in a container: docker build -t resperturb . && docker run --rm -v "$PWD/runs:/resperturb/runs" resperturb
+# The demo in a container: docker build -t resperturb . && docker run --rm -v "$PWD/runs:/resperturb/runs" resperturb
 FROM python:3.11-slim
 WORKDIR /resperturb
 ENV PIP_NO_CACHE_DIR=1 PIP_CONSTRAINT=/resperturb/constraints.txt PIP_BUILD_CONSTRAINT=/resperturb/constraints.txt

@@ -2,14 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Marks of what is installed: the package with its trainer, which the demonstration needs; what the tests need too, the
-# reproduction among it.
+# Stamp files: the package with its trainer, for the demo; and everything that the tests need.
 PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
 
 .PHONY: setup demo test nightly lint bench docs sbom clean
 
-# Also where pip builds the package, apart from the environment: what builds it is pinned too.
+# Pins the tools of pip's isolated builds too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 
@@ -52,8 +51,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'Open site/index.html in a browser.'
 
-# Every package of the environment, its version, license and what it depends on, in the format of CycloneDX. What writes
-# it has an environment of its own, and is no part of the bill.
+# A CycloneDX bill of materials of the environment. The tool that writes it has an environment of its own.
 sbom: $(PACKAGE)
 	test -x .venv-sbom/bin/python || $(PYTHON) -m venv .venv-sbom
 	.venv-sbom/bin/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom
