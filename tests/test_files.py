@@ -79,7 +79,7 @@ def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
     assert (tmp_path / "result.json").stat().st_mode & 0o777 == 0o644
 
 
-def test_json_names_what_it_has_no_number_for_and_reads_it_back(tmp_path: Path) -> None:
+def test_json_names_numbers_it_cannot_hold_and_reads_them_back(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", Bound(math.inf, (1, 2)))
     assert json.loads((tmp_path / "a.json").read_text()) == {"epsilon": "inf", "sizes": [1, 2]}
     assert read_json(Bound, tmp_path / "a.json") == Bound(math.inf, (1, 2))
@@ -111,7 +111,9 @@ def killed_while_writing(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["audit.json", "attacks/rmia.json", "scores/members.npy"])
-def test_what_a_killed_process_left_goes_when_the_folder_is_opened_under_its_lock(tmp_path: Path, name: str) -> None:
+def test_leftovers_of_a_killed_process_are_removed_when_the_folder_is_opened_under_its_lock(
+    tmp_path: Path, name: str
+) -> None:
     [left] = killed_while_writing(tmp_path / name)
     (tmp_path / ".mine.tmp").touch()  # another process's
     with held(tmp_path):
@@ -119,7 +121,7 @@ def test_what_a_killed_process_left_goes_when_the_folder_is_opened_under_its_loc
     assert (tmp_path / ".mine.tmp").exists()
 
 
-def test_what_a_killed_process_left_goes_when_the_same_file_is_written(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_when_the_same_file_is_written(tmp_path: Path) -> None:
     killed_while_writing(tmp_path / "report.html")
     other = killed_while_writing(tmp_path / "other" / "report.html")
     write_bytes(tmp_path / "report.html", b"whole")
@@ -141,11 +143,11 @@ def test_a_key_that_is_given_twice_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["yes", "no", "on", "010", "0x10", "0o10", "1:30", "1_000", "2026-01-01"])
-def test_what_yaml_1_1_turns_into_other_values_is_text(text: str) -> None:
+def test_values_that_yaml_1_1_would_convert_are_text(text: str) -> None:
     assert parse_yaml(f"a: {text}", "the policy") == {"a": text}
 
 
-def test_numbers_truth_and_nothing_are_what_json_has() -> None:
+def test_numbers_booleans_and_null_are_those_of_json() -> None:
     found = parse_yaml("[0, -3, 12, 0.6, 1e-5, 1.5E3, .5, 1., true, False, null, ~, [], {}, 'x', -.inf]", "x")
     assert found == [0, -3, 12, 0.6, 1e-5, 1500.0, 0.5, 1.0, True, False, None, None, [], {}, "x", -math.inf]
 

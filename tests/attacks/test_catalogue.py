@@ -86,7 +86,7 @@ def test_every_attack_finds_members_and_the_ones_with_shadows_find_more(game: tu
     assert lira == sorted(lira)
 
 
-def test_what_bounds_epsilon_is_fixed_and_alike_for_every_model() -> None:
+def test_the_attacks_that_bound_epsilon_are_fixed_and_the_same_for_every_model() -> None:
     noisy = [attack for attack in attacks_on(views(QUERIES), 16) if attack.bounding]
     assert [(attack.name, str(attack.view)) for attack in noisy] == [
         ("bavaria", "served, 4 draws, mean logit"),
@@ -106,7 +106,7 @@ def test_what_bounds_epsilon_is_fixed_and_alike_for_every_model() -> None:
     }
 
 
-def test_a_shadow_that_is_removed_leaves_what_the_others_gave(game: tuple[Evidence, np.ndarray]) -> None:
+def test_a_removed_shadow_model_leaves_the_moments_of_the_others(game: tuple[Evidence, np.ndarray]) -> None:
     evidence, _ = game
     rng = np.random.default_rng(1)
     total = ROWS + POPULATION

@@ -15,7 +15,7 @@ def answers(rows: int) -> Signals:
     return Signals((1,), np.zeros(rows, dtype=np.int64), column, column > 0, column, column, column, column)
 
 
-def test_an_attack_of_ones_own_is_listed_and_scores() -> None:
+def test_a_users_attack_is_listed_and_scores() -> None:
     @register_attack("twice the confidence", "a test")
     def twice(evidence: Evidence, view: View) -> np.ndarray:
         return 2 * evidence.target(view)[:, 0]

@@ -48,7 +48,7 @@ def test_averages() -> None:
     assert offline_average(outside, a=0.0).tolist() == pytest.approx([0.6, 1.0])
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_senseless_arguments_are_refused() -> None:
     some = np.array([0.5])
     with pytest.raises(UsageError, match="gamma"):
         rmia(some, some, some, some, gamma=0.5)

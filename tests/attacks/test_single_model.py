@@ -95,7 +95,7 @@ def test_quantile_regression_keeps_to_one_thread_and_gives_the_others_back(monke
         assert threads() == {2}
 
 
-def test_a_is_tuned_on_what_shadows_with_a_record_give_it() -> None:
+def test_a_is_tuned_on_shadow_models_with_the_record() -> None:
     rng = np.random.default_rng(2)
     outside = rng.random(500)
     for a in (0.0, 0.4, 1.0):

@@ -198,7 +198,7 @@ def test_checkpoints_are_queried_as_they_come_and_the_last_is_the_model(tmp_path
     assert names == ["000.epoch-0.npz", "000.epoch-1.npz", "000.epoch-3.npz", "000.npz"]
 
 
-def test_what_libraries_print_is_shown_for_the_first_model_alone_and_where_one_fails(
+def test_output_of_libraries_is_shown_for_the_first_model_and_for_failures(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def train(indices: np.ndarray, seed: int) -> Any:

@@ -71,7 +71,7 @@ def test_many_models_are_trained_in_the_way_that_is_measured_to_be_faster(
     assert here not in processes[2:4]
 
 
-def test_it_finds_what_a_training_memorises_and_nothing_where_nothing_is(tmp_path: Path) -> None:
+def test_it_finds_a_leak_and_nothing_where_there_is_none(tmp_path: Path) -> None:
     loud = run(nearest, tmp_path / "loud")
     assert loud.attacks[0].auc > 0.9
     assert loud.epsilon_lower.epsilon > 1
@@ -89,7 +89,7 @@ def test_an_audit_has_one_owner_and_writes_nothing_before_the_folder_is_its_own(
     run(nearest, tmp_path / "audit")
 
 
-def test_only_coins_decide_what_a_model_is_trained_on(tmp_path: Path) -> None:
+def test_coins_alone_decide_the_rows_of_a_model(tmp_path: Path) -> None:
     seen: list[np.ndarray] = []
 
     def train(indices: np.ndarray, seed: int) -> Any:
@@ -131,7 +131,7 @@ def test_canaries_of_the_users_own_are_measured_apart_and_bound_epsilon(tmp_path
     assert found.epsilon_lower.candidates == 40
 
 
-def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
+def test_it_resumes_and_notices_changes(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def train(indices: np.ndarray, seed: int) -> Any:
@@ -155,7 +155,7 @@ def test_it_resumes_and_notices_what_changed(tmp_path: Path) -> None:
         run(nearest, tmp_path)
 
 
-def test_a_change_of_train_itself_is_noticed_and_what_it_calls_is_not() -> None:
+def test_a_change_of_train_is_noticed_and_one_of_its_callees_is_not() -> None:
     def using(constant: int) -> Callable[..., Any]:
         return functools.partial(nearest, leak=constant)
 

@@ -36,7 +36,7 @@ def test_all_ways_are_measured_and_put_in_relation(measured: tuple[Path, str]) -
     assert result["quick"]
 
 
-def test_a_person_sees_tables_and_what_not_to_quote(measured: tuple[Path, str]) -> None:
+def test_a_reader_sees_tables_and_which_numbers_not_to_quote(measured: tuple[Path, str]) -> None:
     folder, shown = measured
     assert "= plain" in shown
     assert "Do not quote" in shown

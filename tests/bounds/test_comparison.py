@@ -89,7 +89,7 @@ def test_pairs_of_one_label_show_nothing_at_the_stated_rate_whatever_their_numbe
 
 
 @pytest.mark.parametrize("design", ["add_remove", "swap"])
-def test_groups_without_signal_show_nothing_though_their_records_are_alike(design: str) -> None:
+def test_groups_without_signal_show_nothing_though_their_records_are_similar(design: str) -> None:
     shown = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)

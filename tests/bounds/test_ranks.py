@@ -25,7 +25,7 @@ def test_the_p_value_is_the_integral_and_never_below_it(rank, size, beyond, tria
     assert exact * (1 - 1e-6) <= found <= 1.1 * exact + 1e-12
 
 
-def test_ranks_count_who_lies_beyond_whom():
+def test_ranks_count_the_scores_beyond_each_threshold():
     members, nonmembers = np.array([1.0, 5.0, 6.0, 7.0]), np.array([0.0, 2.0, 3.0, 5.5])
     found = {(test.direction, test.rank): test.beyond for test in rank_tests(members, nonmembers)}
     assert found == {("accept", 2): 3, ("accept", 1): 2, ("reject", 2): 3, ("reject", 1): 1}

@@ -123,7 +123,7 @@ def wrong():
 """
 
 
-def test_ones_own_training_is_audited_reported_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_training_is_audited_reported_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mytraining.py").write_text(SETUP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

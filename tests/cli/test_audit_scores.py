@@ -48,7 +48,7 @@ def test_infinite_scores_make_valid_json(tmp_path):
     assert json.loads(result.stdout)["bounds"]["clopper_pearson"]["threshold"] == "-inf"
 
 
-def test_a_person_reads_the_recommended_bound_and_what_it_assumes(files):
+def test_a_reader_sees_the_recommended_bound_and_its_assumptions(files):
     result = run(*files, "--design", "independent")
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())

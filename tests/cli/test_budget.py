@@ -97,7 +97,7 @@ def test_the_additive_noise_for_an_epsilon_is_compared_with_the_image(run):
     assert "12 times the norm of an image" in " ".join(out.split())
 
 
-def test_the_budget_of_a_head_is_what_the_head_proves(run):
+def test_the_budget_of_a_head_is_its_guarantee(run):
     found = answer(run, "budget dp-head --epsilon 3 --records 2924 --unit patient")
     assert found["epsilon"] == pytest.approx(3, rel=1e-6)
     assert found["max_auc"] == pytest.approx(0.694, abs=5e-4)

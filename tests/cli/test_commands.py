@@ -236,7 +236,7 @@ def test_pipes_and_no_color_get_plain_text(attacked_run: Run, tmp_path: Path) ->
     assert "AUC" in done.stdout
 
 
-def test_evaluating_again_gives_what_training_reported(attacked_run: Run) -> None:
+def test_evaluating_again_gives_the_reported_accuracies(attacked_run: Run) -> None:
     again = CliRunner().invoke(app, ["evaluate", str(attacked_run.path), "--json"])
     assert again.exit_code == 0, again.output
     found = json.loads(again.stdout)

@@ -165,7 +165,7 @@ def resealed(value: Any) -> bytes:
 )
 @FUZZ
 @given(data=st.data())
-def test_json_that_is_not_what_it_should_be(
+def test_malformed_json_gives_no_traceback(
     run: Path, name: str, data: st.DataObject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with changed(run, name) as path:
@@ -212,7 +212,7 @@ ARRAYS = arrays(
 @pytest.mark.parametrize("name", ["audit/models/*.npz"])
 @settings(FUZZ, max_examples=10)
 @given(data=st.data())
-def test_arrays_that_are_not_what_they_should_be(
+def test_malformed_arrays_give_no_traceback(
     run: Path, name: str, data: st.DataObject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with changed(run, name) as path:

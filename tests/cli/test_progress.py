@@ -45,7 +45,7 @@ def test_slow_steps_are_reported_one_by_one() -> None:
     assert said[0] == "training: about 3 min for what is left (2 of 3 steps)"
 
 
-def test_what_was_done_before_a_stop_does_not_make_it_look_fast() -> None:
+def test_steps_before_an_interruption_do_not_count_as_speed() -> None:
     clock, said = Clock(), list[str]()
     lines = Lines("training", said.append, clock)
     for step in range(900, 961):

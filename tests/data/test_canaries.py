@@ -79,7 +79,7 @@ def test_out_of_distribution_canaries_are_noise_and_all_different() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_near_duplicates_are_pairs_that_look_alike_and_are_called_differently(classes: int) -> None:
+def test_near_duplicates_are_similar_pairs_with_different_labels(classes: int) -> None:
     canaries, whole, sources = of("near_duplicate", classes=classes)
     one, other = canaries.images[:4].int(), canaries.images[4:].int()
     original = whole.images[sources[:4]].int()
@@ -114,7 +114,7 @@ def test_canaries_belong_to_no_patient() -> None:
         ({"blank": 257}, "256 shades"),
     ],
 )
-def test_what_cannot_be_made_is_refused(counts: dict[str, int], reason: str) -> None:
+def test_canaries_that_cannot_be_made_are_refused(counts: dict[str, int], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         make_canaries(images(), np.arange(60), counts, seed=0)
 

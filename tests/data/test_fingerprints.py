@@ -61,7 +61,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_fingerprints_of_data_that_runs_were_made_with_stay(tables: Path, name: str):
+def test_fingerprints_of_the_data_of_existing_runs_do_not_change(tables: Path, name: str):
     options, train, test = CASES[name]
     loaded = load_pair(name.split(",")[0], data_in="memory", **options)
     assert [part.fingerprint[:16] for part in loaded] == [train, test]

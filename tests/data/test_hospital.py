@@ -396,7 +396,7 @@ def hospital(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_of_dicom_files_is_grouped_by_what_their_headers_say(tmp_path):
+def test_a_folder_of_dicom_files_is_grouped_by_their_headers(tmp_path):
     train, test = load_pair(str(hospital(tmp_path)), group_column="PatientID")
     assert set(train.groups) | set(test.groups) == {f"p{i}" for i in range(8)}
     assert not set(train.groups) & set(test.groups)

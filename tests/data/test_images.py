@@ -25,7 +25,7 @@ def test_select_takes_images_labels_and_groups_in_the_given_order():
     assert chosen.classes == images.classes
 
 
-def test_fingerprint_depends_on_what_a_result_depends_on_and_on_nothing_else():
+def test_the_fingerprint_depends_on_what_a_result_depends_on_and_on_nothing_else():
     base = _set()
     same = ImageSet(base.images.clone(), base.labels.clone(), base.classes, None, "elsewhere")
     assert base.fingerprint == same.fingerprint

@@ -13,20 +13,20 @@ WHOLE = torch.from_numpy(np.concatenate(PARTS))
 
 
 @given(st.lists(st.integers(-12, 11), max_size=20))
-def test_an_index_gives_what_it_gives_of_a_tensor(places):
+def test_an_index_gives_the_same_as_of_a_tensor(places):
     as_tensor = torch.tensor(places, dtype=torch.int64)
     for index in (as_tensor, as_tensor.numpy(), *([places] if places else [])):
         assert Rows(PARTS)[index].equal(WHOLE[as_tensor])
 
 
 @pytest.mark.parametrize("index", [0, -1, 11, np.int64(3), torch.tensor(8), slice(2, 9), slice(None), slice(5, 5)])
-def test_a_number_or_a_slice_gives_what_it_gives_of_a_tensor(index):
+def test_a_number_or_a_slice_gives_the_same_as_of_a_tensor(index):
     found = Rows(PARTS)[index]
     assert found.equal(WHOLE[index])
     assert found.shape == WHOLE[index].shape
 
 
-def test_a_mask_gives_what_it_gives_of_a_tensor():
+def test_a_mask_gives_the_same_as_of_a_tensor():
     mask = torch.arange(12) % 3 == 0
     assert Rows(PARTS)[mask].equal(WHOLE[mask])
 
@@ -42,7 +42,7 @@ def test_selecting_and_joining_do_as_with_tensors(one, other, data):
     assert rows.select(again)[:].equal(tensor[again])
 
 
-def test_grey_rows_become_colour_ones_where_others_are_in_colour():
+def test_grey_rows_become_colour_where_others_are_in_colour():
     grey = PARTS[1][:, :1]
     concatenated = Rows([PARTS[0]]).concatenated(Rows([grey]))
     assert concatenated.shape == (12, 3, 2, 4)

@@ -169,7 +169,7 @@ def test_columns_are_guessed_or_named(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["image", "label", "group"])
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path, kind):
+def test_a_missing_column_is_refused_with_the_existing_ones(tmp_path, kind):
     file = write_parquet(tmp_path / "a.parquet", pictures(4), label=[0, 1, 0, 1])
     options = {f"{kind}_column": "absent"}
     refused(file, f"no {kind} column 'absent'", str(file), "'image', 'label'", **options)

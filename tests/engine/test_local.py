@@ -58,7 +58,7 @@ class Timed(Note):
 
 
 @pytest.mark.parametrize("slow_here", [True, False])
-def test_many_tasks_that_are_alike_run_as_it_was_measured_to_be_faster(
+def test_many_equal_tasks_run_in_the_way_measured_to_be_faster(
     tmp_path: Path, slow_here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("resperturb.engine.local.usable_cores", lambda: 2)

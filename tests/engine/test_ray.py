@@ -121,7 +121,7 @@ def spy(engine: RayEngine, asked: list[TrainConfig]) -> Callable[..., None]:
     return note
 
 
-def test_a_cluster_trains_what_one_process_trains_though_workers_and_nodes_and_drivers_die(
+def test_a_cluster_trains_the_same_as_one_process_though_workers_nodes_and_drivers_die(
     tmp_path: Path,
     environment: Path,
     cluster: TwoNodes,

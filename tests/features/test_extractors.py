@@ -168,7 +168,7 @@ def test_a_file_that_does_not_fit_is_refused(arrays: dict[str, np.ndarray], said
         ({"name": "file:none.npz"}, "there is no none.npz"),
     ],
 )
-def test_what_cannot_be_built_is_refused(arguments: dict[str, object], said: str) -> None:
+def test_an_extractor_that_cannot_be_built_is_refused(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         features.build(**arguments)  # type: ignore[arg-type]
 

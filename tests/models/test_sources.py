@@ -84,12 +84,12 @@ def test_a_network_by_name_gives_logits_of_the_classes(
     assert model(torch.zeros(2, channels, 32, 32)).shape == (2, 4)
 
 
-def test_a_network_of_ones_own_that_is_made_for_other_classes_gets_a_new_head(own: Path) -> None:
+def test_a_users_network_for_other_classes_gets_a_new_head(own: Path) -> None:
     model = rp.models.build("own_nets_for_test:fixed", num_classes=4)
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 4)
 
 
-def test_the_name_of_ones_own_network_changes_with_its_source(own: Path) -> None:
+def test_the_name_of_a_users_network_changes_with_its_source(own: Path) -> None:
     name = parse_name("own_nets_for_test:make")
     before = source_of(name).fingerprint(name, {})
     file = own / "own_nets_for_test.py"
@@ -128,7 +128,7 @@ def test_a_folder_of_transformers_is_built_again(tmp_path: Path) -> None:
         ("resnet8", {"args": {"width": 3}}, "takes no arguments"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_one_sentence(
+def test_a_network_that_cannot_be_built_is_refused_in_one_sentence(
     own: Path, name: str, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):

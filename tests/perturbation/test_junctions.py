@@ -480,7 +480,7 @@ def test_sums_that_look_residual_and_are_not_understood_are_refused_with_a_list(
     assert not model(x).equal(model(x))
 
 
-def test_what_cannot_be_perturbed_at_all_is_to_be_rewritten() -> None:
+def test_a_module_that_cannot_be_perturbed_must_be_rewritten() -> None:
     with pytest.raises(UsageError, match=r"Understood: none.\nWrite Difference as x \+ f\(x\) in a method") as raised:
         rp.perturb(Difference(), rp.Additive(gamma=0.5))
     assert "targets" not in str(raised.value)

@@ -207,7 +207,7 @@ def test_noise_off_silences_all_of_it_and_only_inside() -> None:
     assert not model(x).equal(x)
 
 
-def test_a_copy_made_in_silence_is_not_silent() -> None:
+def test_a_copy_made_while_noise_is_off_is_noisy() -> None:
     model = rp.perturb(net(), ADDITIVE)
     with rp.noise_off(model):
         other = copy.deepcopy(model)

@@ -292,7 +292,7 @@ def test_noise_on_the_input_that_autocast_would_round_away_is_refused() -> None:
     assert rp.verify_noise(faint, x).ok
 
 
-def test_most_of_what_bfloat16_would_swallow_is_refused_and_the_rest_has_its_variance() -> None:
+def test_noise_that_bfloat16_would_mostly_round_away_is_refused_and_the_rest_has_its_variance() -> None:
     x = 4 + torch.rand(1000, 100).bfloat16()  # numbers here are 1/32 apart
     with pytest.raises(NoiseLostError, match=r"\d\d% of the elements did not change"):
         rp.perturb(nn.Sequential(Sum()), rp.Additive(gamma=0.01, input_std=0.0))(x)

@@ -59,7 +59,7 @@ def test_rule_4_two_projections_are_one_linear_layer() -> None:
 
 
 @pytest.mark.parametrize("other", [PROJECTION, BRANCH, GATED, PRODUCT])
-def test_rule_5_scores_and_what_positions_add_are_attention(other: int) -> None:
+def test_rule_5_scores_and_positional_biases_are_attention(other: int) -> None:
     assert judge(value(PRODUCT), value(other)) is None
 
 
@@ -250,7 +250,7 @@ class Hides(nn.Module):
         return torch.vmap(lambda row: vars(self)["_modules"]["adds"](row, row))(x)
 
 
-def test_what_a_module_adds_is_decided_by_its_callers() -> None:
+def test_the_callers_of_a_module_decide_what_it_adds() -> None:
     assert [junction.name for junction in rp.junctions(Calls(residual=True))] == ["adds"]
     assert rp.junctions(Calls(residual=False)) == []
     assert all_sums(Adds()) == []  # two inputs of a whole model have nothing to do with each other

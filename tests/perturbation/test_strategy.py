@@ -38,9 +38,7 @@ def halving() -> Iterator[type[Strategy]]:
     del STRATEGIES._found["halving"]
 
 
-def test_a_strategy_of_ones_own_perturbs_saves_loads_and_says_what_it_is(
-    halving: type[Strategy], tmp_path: Path
-) -> None:
+def test_a_users_strategy_perturbs_saves_loads_and_names_itself(halving: type[Strategy], tmp_path: Path) -> None:
     strategy = halving(gamma=0.5)  # type: ignore[call-arg]
     model = rp.perturb(rp.models.build("resnet8", num_classes=2), strategy).eval()
     x = torch.randn(1, 3, 16, 16)
@@ -56,7 +54,7 @@ def test_a_strategy_of_ones_own_perturbs_saves_loads_and_says_what_it_is(
     assert "'halving'" in guarantee.setting
 
 
-def test_a_misspelt_strategy_is_refused_with_the_name_that_was_meant() -> None:
+def test_a_misspelt_strategy_is_refused_with_the_closest_name() -> None:
     with pytest.raises(UsageError, match=r"unknown strategy 'aditive'; did you mean 'additive'\?"):
         strategy_from_dict({"name": "aditive", "gamma": 1.0})
 
@@ -81,7 +79,7 @@ def test_a_strategy_declares_whether_predictions_are_random(strategy: Strategy, 
     assert (not model(x).equal(model(x))) is noisy
 
 
-def test_what_each_strategy_proves_is_its_own_to_say() -> None:
+def test_each_strategy_states_its_own_guarantee() -> None:
     proven = rp.Additive(gamma=1.0, input_std=100.0).guarantee(FACTS, 1e-5)
     assert proven.mechanism == "additive"
     assert proven.epsilon < rp.Additive(gamma=1.0, input_std=50.0).guarantee(FACTS, 1e-5).epsilon

@@ -200,7 +200,7 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(saved: tuple[nn.Modul
     assert same(weights(rp.load(fresh, path)), weights(model))
 
 
-def test_what_was_saved_before_survives_a_save_that_fails(saved: tuple[nn.Module, Path]) -> None:
+def test_the_previous_file_survives_a_save_that_fails(saved: tuple[nn.Module, Path]) -> None:
     model, path = saved
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -8,7 +8,7 @@ import pytest
 from resperturb.privacy.accounting import MOST_NUMBERS, TAIL_PROBABILITY, Ledger, exact_delta, quick_bound, tail_delta
 
 
-def test_what_the_tail_adds_to_delta() -> None:
+def test_tails_add_to_delta() -> None:
     exact = 3072 * (1 + mpmath.exp(8)) * mpmath.mpf(TAIL_PROBABILITY)
     assert tail_delta(8.0, numbers=3072) == pytest.approx(float(exact), rel=1e-12)
     assert tail_delta(0.0, numbers=3072) == pytest.approx(2 * 3072 * TAIL_PROBABILITY)
@@ -18,7 +18,7 @@ def test_what_the_tail_adds_to_delta() -> None:
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0, 4.5])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
-def test_what_is_left_of_delta_pays_for_the_tails_at_the_epsilon_that_follows(mu: float, delta: float) -> None:
+def test_the_rest_of_delta_pays_for_the_tails_at_the_resulting_epsilon(mu: float, delta: float) -> None:
     ledger = Ledger("swap", mu=mu)
     left, enough = exact_delta(ledger, delta)
     if enough:

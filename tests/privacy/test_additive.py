@@ -44,7 +44,7 @@ def test_a_begun_epoch_is_counted_whole():
 
 
 @pytest.mark.parametrize("input_std", [20.0, 100.0])
-def test_the_exact_bound_is_what_dp_accounting_finds_for_the_noised_images(input_std):
+def test_the_exact_bound_equals_dp_accounting_for_the_noised_images(input_std):
     radius, epochs = 3.0, 7
     event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(input_std / radius), epochs)
     accountant = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE, 1e-3)
@@ -136,7 +136,7 @@ def test_a_budget_states_what_it_protects_and_assumes():
         ({"networks": 0}, "networks"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(change, message):
+def test_impossible_arguments_are_refused_in_one_sentence(change, message):
     with pytest.raises(UsageError, match=message) as caught:
         additive_guarantee(**{**SETTING, "length": training_length(epochs=1), **change})
     assert "\n" not in str(caught.value)

@@ -84,7 +84,7 @@ def test_the_attack_allowed_never_beats_the_budget_and_never_chance():
         assert 1e-3 <= budget.max_tpr <= tpr_from_budget(budget.epsilon, budget.delta, 1e-3)
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_arguments_are_refused():
     with pytest.raises(UsageError, match="nothing to compose"):
         compose([], delta=1e-5)
     with pytest.raises(UsageError, match="delta"):

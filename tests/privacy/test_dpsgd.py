@@ -73,7 +73,7 @@ def test_a_budget_names_its_relation_and_its_sampling():
     assert any("Poisson" in a.statement for a in budget.assumptions)
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_arguments_are_refused():
     with pytest.raises(UsageError, match="batch size and the number of records"):
         dpsgd_guarantee(noise_multiplier=1.0, length=training_length(epochs=1), delta=1e-5)
     with pytest.raises(UsageError, match="noise multiplier"):

@@ -26,7 +26,7 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
-def test_every_budget_carries_what_makes_it_a_claim(budget):
+def test_every_budget_carries_its_assumptions(budget):
     found = budget.to_dict()
     for name in ("epsilon", "delta", "protects", "assumptions", "meaning", "neighbours", "compares"):
         assert found[name], name
@@ -68,7 +68,7 @@ def test_a_delta_of_one_record_is_vacuous_whatever_epsilon_is():
     assert "delta" in careless.meaning
 
 
-def test_the_verdict_says_what_an_attacker_may_still_do():
+def test_the_verdict_says_how_well_an_attack_may_still_do():
     assert f"{100 * WEAK.max_tpr:.2g}%" in WEAK.meaning
     assert "nothing is promised" in VACUOUS.meaning
     assert f"{100 * DPSGD.max_tpr:.2g}%" in DPSGD.meaning

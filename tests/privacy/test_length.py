@@ -59,7 +59,7 @@ def test_planned_steps_are_those_that_training_takes(epochs, batch_size, extra):
         ({"epochs": 1, "records": 0}, "records"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(arguments, message):
+def test_impossible_arguments_are_refused_in_one_sentence(arguments, message):
     with pytest.raises(UsageError, match=message) as caught:
         training_length(**arguments)
     assert "\n" not in str(caught.value)

@@ -67,7 +67,7 @@ def test_every_chart_draws(page: Page) -> None:
     assert page.evaluate(DRAWN)
 
 
-def test_a_name_made_to_be_run_is_text(page: Page) -> None:
+def test_a_name_with_markup_is_shown_as_text(page: Page) -> None:
     assert NASTY in page.title()
     assert NASTY in page.locator("h1").inner_text()
     assert NASTY in page.locator(".facts").inner_text()  # the name of a class
@@ -193,7 +193,7 @@ def test_no_word_is_split_and_the_auc_is_seen_on_a_phone(page: Page) -> None:
     page.wait_for_function(DRAWN)
 
 
-def test_no_two_ticks_of_an_axis_look_alike(page: Page) -> None:
+def test_no_two_ticks_of_an_axis_have_the_same_label(page: Page) -> None:
     ticks = page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll(".chart")].flatMap(chart =>
             ["xtick", "ytick"].map(kind => [chart.id + " " + kind,

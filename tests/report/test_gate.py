@@ -148,7 +148,7 @@ def test_an_undecided_model_names_the_command_that_may_decide() -> None:
         (policy(most_exposed_auc=0.9), "only shadow models can identify"),
     ],
 )
-def test_what_was_not_tried_cannot_be_passed(wanted: Policy, said: str) -> None:
+def test_a_limit_that_was_not_tested_cannot_be_passed(wanted: Policy, said: str) -> None:
     decision = gated(audited(0), wanted)
     assert decision.state.exit_code == 2
     assert said in decision.reasons[0]

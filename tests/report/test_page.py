@@ -75,7 +75,7 @@ def headings(page: str) -> list[str]:
     return re.findall(r'<h2 id="(\w+)"', page)
 
 
-def test_it_draws_what_there_is_and_no_more(runs: list[ReportedModel], bare_run: Run) -> None:
+def test_it_draws_only_what_was_measured(runs: list[ReportedModel], bare_run: Run) -> None:
     assert list(figures(render(runs))) == ["roc", "training"]
     page = render([reported(bare_run, "bare")])
     assert list(figures(page)) == ["training"]
@@ -149,7 +149,7 @@ def test_every_chart_has_a_text_alternative(runs: list[ReportedModel]) -> None:
     assert f"{runs[0].strongest.auc:.3f}" in re.findall(r'id="chart-roc"[^>]*aria-label="([^"]*)"', page)[0]
 
 
-def test_what_a_chart_shows_is_in_a_table_too(runs: list[ReportedModel]) -> None:
+def test_every_chart_has_its_numbers_in_a_table(runs: list[ReportedModel]) -> None:
     page = render(runs)
     for key, figure in figures(page).items():
         section = page[page.index(f'id="title-{key}"') :]
@@ -270,7 +270,7 @@ def test_an_auc_below_one_half_is_no_merit() -> None:
     assert _least_exposed([worse, leaking]) is worse
 
 
-def test_no_epsilon_without_what_it_rests_on(runs: list[ReportedModel]) -> None:
+def test_no_epsilon_without_its_assumptions(runs: list[ReportedModel]) -> None:
     words = text(render(runs))
     private = runs[2].guarantee
     assert f"Proven: {private.words}." in words
@@ -293,9 +293,7 @@ def test_lower_and_upper_bounds_are_those_of_the_audit(runs: list[ReportedModel]
     assert proven == worded(runs[2].guarantee.epsilon)
 
 
-def test_a_refuted_claim_is_the_first_thing_one_reads(
-    leaking: ReportedModel, kept: Callable[[AuditResult], ReportedModel]
-) -> None:
+def test_a_refuted_claim_comes_first(leaking: ReportedModel, kept: Callable[[AuditResult], ReportedModel]) -> None:
     audit = leaking.audit
     assert audit is not None
     small = replace(audit.guarantee, epsilon=0.001, setting="small")
@@ -398,7 +396,7 @@ def test_a_run_that_was_not_audited_is_not_called_private(bare_run: Run) -> None
     assert "UNDECIDED" in words
 
 
-def test_what_a_user_supplied_is_shown_as_text(runs: list[ReportedModel], noisy_run: Run) -> None:
+def test_user_input_is_shown_as_text(runs: list[ReportedModel], noisy_run: Run) -> None:
     page = render(runs, NASTY)
     assert NASTY in noisy_run.result.classes
     assert NASTY not in page
@@ -442,7 +440,7 @@ def test_the_first_page_of_one_model_is_the_decision(runs: list[ReportedModel]) 
     assert "WITHIN POLICY, AS TESTED" in lenient
 
 
-def test_what_is_undecided_names_the_next_command_and_its_time(noisy_run: Run) -> None:
+def test_an_undecided_model_has_the_next_command_and_its_time(noisy_run: Run) -> None:
     first = first_page(render([reported(noisy_run, "noisy")]))
     assert re.search(r"UNDECIDED: do not release yet", first)
     assert re.search(r"Next step resperturb audit noisy --shadows 16 \(about .* of training\); audit at least", first)

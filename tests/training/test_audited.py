@@ -58,7 +58,7 @@ def attack(found: AuditResult, name: str, view: str) -> AttackResult:
     return one
 
 
-def test_it_finds_what_a_network_memorised(audited: tuple[Run, AuditResult]) -> None:
+def test_it_finds_the_leak_of_a_network_that_memorised(audited: tuple[Run, AuditResult]) -> None:
     _, found = audited
     metrics = attack(found, "rmia-online", "weights").metrics
     assert metrics["record"].auc > 0.65
@@ -313,7 +313,7 @@ def test_a_very_noisy_model_with_one_draw_is_not_taken_for_a_shuffling_one(tmp_p
     assert set(ask(AskedRun(run, run.config.data, 0), rows, labels, (1,))) == {"served", "weights"}
 
 
-def test_what_cannot_be_audited_is_refused(audited: tuple[Run, AuditResult], tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_audited_is_refused(audited: tuple[Run, AuditResult], tmp_path: Path) -> None:
     run, _ = audited
     shadow = run.config.model_copy(update={"data": run.config.data.model_copy(update={"part": "shadow_train"})})
     with pytest.raises(UsageError, match="a model of another run's attack or audit"):

@@ -86,7 +86,7 @@ def test_dpsgd_without_noise_and_clipping_is_that_of_one_process(group: Path, tm
     assert difference(one, two) < 1e-4
 
 
-def test_dpsgd_proves_in_two_processes_what_it_proves_in_one(group: Path, tmp_path: Path) -> None:
+def test_dpsgd_has_the_same_guarantee_in_two_processes_as_in_one(group: Path, tmp_path: Path) -> None:
     one, two = train(ranks.config(**ranks.PRIVATE), runs=tmp_path), open_run(group / "private")
     assert one.guarantee() == two.guarantee()
     assert 0 < two.guarantee().epsilon < 100

@@ -53,7 +53,7 @@ def test_the_additive_proof_is_about_replacing_an_image_and_knows_its_radius(tmp
     assert ensemble.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(15) / 0.5), rel=1e-6)
 
 
-def test_what_else_the_images_decided_voids_the_additive_proof_or_is_assumed_away(tmp_path: Path) -> None:
+def test_other_uses_of_the_images_void_the_additive_proof_or_are_assumed_away(tmp_path: Path) -> None:
     noise = {"name": "additive", "gamma": 400.0}
     plain = finished(tmp_path, secret_config(perturbation=noise)).guarantee(DELTA)
     assert math.isfinite(plain.claimed_epsilon)
@@ -89,7 +89,7 @@ def test_noise_that_follows_from_a_seed_proves_nothing(tmp_path: Path, recipe: d
     assert finished(tmp_path, secret_config(**recipe)).guarantee(DELTA).claimed_epsilon < math.inf
 
 
-def test_what_the_generator_cuts_off_is_counted_in_delta_or_nothing_is_claimed(tmp_path: Path) -> None:
+def test_missing_tails_are_counted_in_delta_or_nothing_is_claimed(tmp_path: Path) -> None:
     quiet = finished(tmp_path, secret_config(perturbation={"name": "additive", "gamma": 1.0})).guarantee(DELTA)
     assert ["to the end of its tails" in a.statement for a in quiet.not_met] == [True]
     assert quiet.claimed_epsilon == math.inf

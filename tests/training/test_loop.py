@@ -43,7 +43,7 @@ def test_the_seed_decides_everything_the_training_noise_included(tmp_path: Path)
     assert not same(one, train(tiny_config(perturbation=NOISE, seed=1), runs=tmp_path / "c"))
 
 
-def test_a_run_keeps_what_it_is_made_of(tmp_path: Path) -> None:
+def test_a_run_keeps_its_settings_weights_and_metrics(tmp_path: Path) -> None:
     run = train(tiny_config(perturbation=NOISE), runs=tmp_path)
     assert run.path.name == run.config.digest
     assert open_run(run.path) == run

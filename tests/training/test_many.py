@@ -27,7 +27,7 @@ def weights(run: Run) -> bytes:
     return run.model_path.read_bytes()
 
 
-def test_processes_train_what_one_process_trains_even_if_one_is_killed(tmp_path: Path) -> None:
+def test_processes_train_the_same_as_one_process_even_if_one_is_killed(tmp_path: Path) -> None:
     configs = [tiny_config(seed=seed, data=SMALL) for seed in range(5)]
     alone = [train(config, runs=tmp_path / "alone") for config in configs]
     told: list[Run] = []
@@ -47,7 +47,7 @@ def test_processes_train_what_one_process_trains_even_if_one_is_killed(tmp_path:
     assert [weights(run) for run in runs] == [weights(run) for run in alone]
 
 
-def test_what_is_finished_is_not_trained_again_and_needs_no_process(tmp_path: Path) -> None:
+def test_a_finished_training_is_not_repeated_and_needs_no_process(tmp_path: Path) -> None:
     configs = [tiny_config(seed=seed, data=SMALL, epochs=1) for seed in range(2)]
     first = train_many(configs, tmp_path, jobs=1)
     told: list[Run] = []

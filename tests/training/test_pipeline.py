@@ -78,7 +78,7 @@ def test_stock_networks_train_with_noise_and_load_again(tmp_path: Path, model: s
     assert loaded(normalize(images, run.config.mean, run.config.std)).shape == (2, 10)
 
 
-def test_a_network_of_ones_own_trains_by_dp_sgd_with_its_norms_replaced(nets: str, tmp_path: Path) -> None:
+def test_a_users_network_trains_by_dp_sgd_with_its_norms_replaced(nets: str, tmp_path: Path) -> None:
     config = tiny_config(model=nets, model_args={"width": 8}, perturbation=NOISE, method="dpsgd")
     run = train(config, runs=tmp_path)
     assert run.result.notes == (
@@ -90,7 +90,7 @@ def test_a_network_of_ones_own_trains_by_dp_sgd_with_its_norms_replaced(nets: st
     assert loaded[0].out_channels == 8  # type: ignore[index]
 
 
-def test_changed_code_of_ones_own_network_is_another_run(nets: str, tmp_path: Path) -> None:
+def test_changed_code_of_a_users_network_is_another_run(nets: str, tmp_path: Path) -> None:
     one = train(tiny_config(model=nets), runs=tmp_path / "runs")
     file = tmp_path / "nets_of_pipeline.py"
     file.write_text(file.read_text() + "\n# changed\n")

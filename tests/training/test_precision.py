@@ -47,7 +47,7 @@ def test_a_training_that_measures_first_is_the_one_in_the_precision_it_chose(
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_what_was_chosen_holds_when_the_training_is_resumed(
+def test_the_chosen_precision_holds_when_the_training_is_resumed(
     tmp_path: Path, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = {"out": tmp_path / "run"} if named else {"runs": tmp_path}
@@ -100,7 +100,7 @@ def test_32_bits_are_the_default_and_other_words_are_refused() -> None:
         make_config(data={"spec": "fashion-sample"}, precision="fast")
 
 
-def test_a_long_training_in_32_bits_hears_what_bf16_would_save(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_training_in_32_bits_reports_what_bf16_would_save(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config()
     members = load_inputs(config.data).members()
     monkeypatch.setattr(module, "measured_share", lambda *given: FASTER)

@@ -95,7 +95,7 @@ def test_a_run_is_for_its_owner_only(tmp_path: Path) -> None:
     assert run.path.parent.stat().st_mode & 0o777 != 0o700, "only the run itself is ours to close"
 
 
-def test_what_was_left_in_a_finished_run_goes_when_it_is_opened_for_training(tmp_path: Path) -> None:
+def test_leftovers_in_a_finished_run_are_removed_when_it_is_opened_for_training(tmp_path: Path) -> None:
     config = tiny_config(epochs=1, data={"limit": 40})
     run = train(config, out=tmp_path / "run")
     left = ("checkpoint.safetensors", ".secret", ".checkpoint.safetensors.01234567.tmp", ".audit.json.01234567.tmp")
@@ -126,7 +126,7 @@ def test_a_run_whose_weights_were_taken_away_is_not_finished_before_its_secret_i
     assert run.secrets() == []
 
 
-def test_what_another_process_has_just_begun_is_not_taken_for_something_else(
+def test_a_run_that_another_process_has_just_begun_is_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, begun = tiny_config(), Path.iterdir

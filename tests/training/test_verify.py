@@ -40,7 +40,7 @@ def the_failure(checks: list[IntegrityCheck]) -> IntegrityCheck:
     return failed
 
 
-def test_a_good_run_passes_and_what_was_not_looked_at_is_said(run: Run) -> None:
+def test_a_good_run_passes_and_unchecked_parts_are_listed(run: Run) -> None:
     assert outcomes(verify_run(open_run(run.path))) == {
         "result.json and its digests": "ok",
         "model.safetensors": "ok",

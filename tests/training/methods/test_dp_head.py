@@ -97,7 +97,7 @@ def test_a_pattern_makes_the_guarantee_one_for_a_group_too(folder: Path) -> None
     assert config.method.guarantee(config, 600, 12).protects.startswith("one person, all of its records")
 
 
-def test_more_records_than_it_was_settled_for_release_no_more(folder: Path) -> None:
+def test_more_records_than_settled_for_do_not_add_releases(folder: Path) -> None:
     """A frontier settles for a typical model; one with more records released two sums per epoch, with one noise."""
     config = config_of(folder)
     members = load_inputs(config.data).members()
@@ -256,7 +256,7 @@ def test_features_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) 
         train(config_of(folder, features=f"file:{tmp_path / 'bad.npz'}"), runs=tmp_path)
 
 
-def test_images_that_are_alike_need_features_that_are_alike(folder: Path, tmp_path: Path) -> None:
+def test_equal_images_need_equal_features(folder: Path, tmp_path: Path) -> None:
     arrays = dict(np.load(folder / "data.npz"))
     arrays["x_train"][5] = arrays["x_train"][4]
     np.savez(tmp_path / "data.npz", **arrays)

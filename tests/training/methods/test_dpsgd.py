@@ -325,7 +325,7 @@ def test_the_saved_model_has_the_names_it_would_have_without_opacus(tmp_path: Pa
         ({"method": {"name": "dpsgd", "shuffled": True}}, r"shuffled"),
     ],
 )
-def test_what_would_void_the_guarantee_is_refused(values: dict[str, object], message: str) -> None:
+def test_options_that_void_the_guarantee_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_config(data={"spec": "x"}, **values)
 
