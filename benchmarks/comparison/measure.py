@@ -39,39 +39,6 @@ PACKAGES = {
     "SACRO-ML": "sacroml",
     "jax-privacy": "jax-privacy",
 }
-# Steps of a user from a trained model to a bound on epsilon, in order.
-STEPS = {
-    "resperturb, your training": ("write train(indices, seed)", "call audit"),
-    "resperturb, given predictions": (
-        "assign members by coin and train shadow models",
-        "collect predictions",
-        "call audit_predictions",
-    ),
-    "ART": (
-        "assign members by coin and train shadow models",
-        "collect predictions",
-        "wrap the target",
-        "fit an attack model",
-        "infer",
-        "measure the scores",
-        "bound epsilon with another tool",
-    ),
-    "SACRO-ML": ("wrap the target and its data", "call attack", "bound epsilon with another tool"),
-    "Privacy Meter": (
-        "assign members by coin and train shadow models",
-        "collect predictions",
-        "tune a",
-        "run RMIA",
-        "measure the scores",
-        "bound epsilon",
-    ),
-    "jax-privacy": (
-        "assign members by coin and train shadow models",
-        "collect predictions",
-        "write an attack",
-        "bound epsilon",
-    ),
-}
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -137,7 +104,7 @@ def collect(folder: Path) -> dict[str, Any]:
         if not measured.exists():
             continue
         entry: dict[str, Any] = {"script": script, "glue_lines": lines_of_code((HERE / script).read_text())}
-        entry |= {"steps": STEPS[name], **json.loads(measured.read_text())}
+        entry |= json.loads(measured.read_text())
         if "error" not in entry:
             said = json.loads((folder / f"{name}.json").read_text())
             own = said.pop("attacks", None)
@@ -173,12 +140,11 @@ def collect(folder: Path) -> dict[str, Any]:
 def tables(result: dict[str, Any]) -> str:
     """Return the tables of docs/comparison.md, in Markdown."""
     lines = [
-        "| tool | version | steps | lines of glue | CPU seconds | attack | AUC | TPR at 1% FPR | epsilon at least |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| tool | version | lines of glue | CPU seconds | attack | AUC | TPR at 1% FPR | epsilon at least |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, tool in result["tools"].items():
-        cells = [name, tool.get("version", "no release"), str(len(tool["steps"])), str(tool["glue_lines"])]
-        cells.append(f"{tool['cpu_seconds']:.0f}")
+        cells = [name, tool.get("version", "no release"), str(tool["glue_lines"]), f"{tool['cpu_seconds']:.0f}"]
         if "error" in tool:
             cells += [f"`{tool['error']}`", "", "", ""]
         else:
@@ -193,8 +159,6 @@ def tables(result: dict[str, Any]) -> str:
         if all(name in of["scores"] for of in result["bounds"].values()):
             values = (result["bounds"][tool]["scores"][name][bound] for tool, bound in columns)
             lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
-    lines += ["", "| | steps |", "|---|---|"]
-    lines += [f"| {name} | {'; '.join(tool['steps'])} |" for name, tool in result["tools"].items()]
     return "\n".join(lines)
 
 
