@@ -8,7 +8,7 @@ import pytest
 from resperturb_reproduction.figures import reproduction as figures
 from resperturb_reproduction.figures.style import save_figure
 from resperturb_reproduction.reproduce.declarations import BY_ID
-from resperturb_reproduction.reproduce.results import AnyResult, Computed, DataUsed, Measured, Trained
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, DataUsed, Trained
 
 from reproduction.tests.reproduce.examples import AUDIT, made, result, row
 
@@ -23,7 +23,7 @@ def drawn(name: str, seeds: int = 1) -> Trained:
 def test_roc_curves_and_pages_are_drawn_whole_and_with_nothing_measured(tmp_path: Path) -> None:
     found: dict[str, AnyResult] = {name: drawn(name) for name in ("cifar10-table", "cifar10-sweep")}
     curves = drawn("roc-additive")
-    for name, figure in (figures.draw(Measured(curves)) | figures.page_figures(found)).items():
+    for name, figure in (figures.draw(curves) | figures.page_figures(found)).items():
         (svg,) = save_figure(figure, tmp_path / name, ("svg",))
         assert svg.read_text().startswith("<?xml")
 
@@ -31,7 +31,7 @@ def test_roc_curves_and_pages_are_drawn_whole_and_with_nothing_measured(tmp_path
         return replace(whole, rows=tuple(replace(r, measured={}, audit=None, roc=None) for r in whole.rows))
 
     nothing: dict[str, AnyResult] = {name: empty(one) for name, one in found.items() if isinstance(one, Trained)}
-    for name, figure in (figures.draw(Measured(empty(curves))) | figures.page_figures(nothing)).items():
+    for name, figure in (figures.draw(empty(curves)) | figures.page_figures(nothing)).items():
         save_figure(figure, tmp_path / name, ("svg",))
 
 
@@ -68,6 +68,6 @@ def test_patches_are_labelled(tmp_path: Path) -> None:
     image = np.zeros((5, 5, 3), dtype=np.uint8)
     used = DataUsed("idc", "IDC subset", "idc", "f" * 16, 9, 2, 2, 2, 3, 1, 1, 1, 1, "")
     patches = Computed("idc-examples", "computed", (replace(made("cpu"), data=(used,)),), "", {})
-    (figure,) = figures.draw(Measured(patches, [("negative", [image] * 4), ("positive", [image] * 3)])).values()
+    figure = figures.patches_figure(patches, {"negative": [image] * 4, "positive": [image] * 3})
     save_figure(figure, tmp_path / "patches", ("svg",))
     assert [axes.get_title(loc="left") for axes in figure.axes if axes.images] == ["negative"] * 4 + ["positive"] * 3

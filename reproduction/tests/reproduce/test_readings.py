@@ -59,18 +59,15 @@ def test_a_network_without_noise_has_no_draws_to_average(tmp_path: Path) -> None
 def test_what_is_trained_is_watched_kept_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings_module, "READINGS", READINGS[:2])
     experiment = replace(BY_ID[ID], cells=READINGS[1:2])
-    result = readings(experiment, PRESETS["quick"], Library(tmp_path)).result
-    assert isinstance(result, Computed)
+    result = readings(experiment, PRESETS["quick"], Library(tmp_path))
     assert [(one.noisy, [look.epoch for look in one.looks]) for one in watched(result)] == [(True, [5])]
-    result = readings(BY_ID[ID], PRESETS["quick"], Library(tmp_path)).result
-    assert isinstance(result, Computed)
+    result = readings(BY_ID[ID], PRESETS["quick"], Library(tmp_path))
     assert [(one.noisy, [look.epoch for look in one.looks]) for one in watched(result)] == [(False, [5]), (True, [5])]
     for one in watched(result):
         assert one.end is not None
         assert (one.end.audit.shadows, one.end.answers.draws) == (0, 16)
         assert 0 <= one.end.train_accuracy <= 1
-    again = readings(experiment, PRESETS["quick"], Library(tmp_path, may_train=False)).result
-    assert isinstance(again, Computed)
+    again = readings(experiment, PRESETS["quick"], Library(tmp_path, may_train=False))
     assert again.numbers == result.numbers
     readings_figure(watched(result)).draw_without_rendering()
 

@@ -16,7 +16,6 @@ from resperturb_reproduction.reproduce.presets import PRESETS, Scale
 from resperturb_reproduction.reproduce.results import (
     AnyResult,
     Computed,
-    Measured,
     Row,
     Trained,
     load,
@@ -46,10 +45,10 @@ def small(**changes: Any) -> Experiment:
     return replace(BY_ID["mnist-table"], **given)
 
 
-def trained(measured: Measured) -> Trained:
+def trained(result: AnyResult) -> Trained:
     """The result of an experiment that is trained."""
-    assert isinstance(measured.result, Trained)
-    return measured.result
+    assert isinstance(result, Trained)
+    return result
 
 
 def values(row: Row, metric: str) -> tuple[float, ...]:
@@ -67,15 +66,15 @@ def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Library, Measured]:
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Library, AnyResult]:
     """The small table, run once."""
     library = Library(tmp_path_factory.mktemp("runs"))
-    kept: list[Measured] = []
+    kept: list[AnyResult] = []
     run_experiments([small()], TINY, library, lambda measured: kept.append(measured))
     return library, kept[-1]
 
 
-def test_a_result_says_what_it_was_measured_with(done: tuple[Library, Measured]) -> None:
+def test_a_result_says_what_it_was_measured_with(done: tuple[Library, AnyResult]) -> None:
     result = trained(done[1])
     (made,) = result.made
     assert made.preset == "quick"
@@ -91,7 +90,7 @@ def test_a_result_says_what_it_was_measured_with(done: tuple[Library, Measured])
         assert {"train_accuracy", "test_accuracy", "gap"} <= row.measured.keys()
 
 
-def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, Measured]) -> None:
+def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, AnyResult]) -> None:
     library, measured = done
     row = trained(measured).rows[1]
     run = library.get(config(ADDITIVE, LEARNING))
@@ -105,24 +104,26 @@ def test_measured_numbers_are_those_of_the_runs(done: tuple[Library, Measured]) 
 
 
 def test_nothing_is_trained_or_attacked_twice(
-    done: tuple[Library, Measured], monkeypatch: pytest.MonkeyPatch
+    done: tuple[Library, AnyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, first = done
     forbid_training(monkeypatch)
-    kept: list[Measured] = []
+    kept: list[AnyResult] = []
     again = Library(library.folder)
     run_experiments([small()], TINY, again, lambda measured: kept.append(measured))
     assert trained(first).rows == trained(kept[-1]).rows
 
 
-def test_other_experiments_use_the_same_runs(done: tuple[Library, Measured], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_experiments_use_the_same_runs(
+    done: tuple[Library, AnyResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
     forbid_training(monkeypatch)
     other = small(id="cifar10-no-skip", kind="sweep", attacks=("paper",), cells=(Cell("cifar10", additive=0.1),))
     measured = measure(other, TINY, done[0])
     assert trained(measured).rows[0].runs == trained(done[1]).rows[1].runs
 
 
-def test_an_attack_whose_outcome_is_damaged_is_made_again(done: tuple[Library, Measured]) -> None:
+def test_an_attack_whose_outcome_is_damaged_is_made_again(done: tuple[Library, AnyResult]) -> None:
     library, first = done
     run = library.get(config(PLAIN, LEARNING))
     assert run is not None
@@ -136,17 +137,17 @@ def test_what_is_not_trained_is_missing_and_not_invented(tmp_path: Path) -> None
 
 
 def test_measuring_alone_trains_nothing_and_repairs_nothing(
-    done: tuple[Library, Measured], monkeypatch: pytest.MonkeyPatch
+    done: tuple[Library, AnyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid_training(monkeypatch)
-    kept: list[Measured] = []
+    kept: list[AnyResult] = []
     table = small(cells=(PLAIN, Cell("mnist", additive=0.3)))
     only_measure = Library(done[0].folder, may_train=False)
     run_experiments([table], TINY, only_measure, lambda measured: kept.append(measured))
     assert [row.name for row in trained(kept[-1]).rows] == ["ResNet8, non-private"]
 
 
-def test_answers_without_noise_and_averaged_stand_beside_those_with_it(done: tuple[Library, Measured]) -> None:
+def test_answers_without_noise_and_averaged_stand_beside_those_with_it(done: tuple[Library, AnyResult]) -> None:
     (row,) = trained(measure(small(answers=True, cells=(PLAIN,)), TINY, done[0])).rows
     # A network without noise answers the same, however often it is asked.
     assert (
@@ -233,7 +234,7 @@ def test_a_training_that_another_process_is_at_is_waited_for(tmp_path: Path, mon
 
 def test_a_row_that_could_not_be_trained_says_why(tmp_path: Path) -> None:
     bad = Cell("mnist", additive=0.5, changes=(("lr", 1e30),))
-    kept: list[Measured] = []
+    kept: list[AnyResult] = []
     table = small(cells=(PLAIN, bad), attacks=("paper",))
     run_experiments(
         [table],
@@ -259,9 +260,9 @@ def test_runs_are_found_again_after_their_name_has_changed(tmp_path: Path, monke
     assert library.get(config()) is not None
 
 
-def test_the_audit_is_a_column_of_the_table(done: tuple[Library, Measured]) -> None:
+def test_the_audit_is_a_column_of_the_table(done: tuple[Library, AnyResult]) -> None:
     table = small(cells=(PLAIN,), attacks=("paper", "adaptive", "audit"))
-    kept: list[Measured] = []
+    kept: list[AnyResult] = []
     run_experiments([table], TINY, done[0], lambda measured: kept.append(measured))
     assert len(kept) == 2
     assert trained(kept[0]).rows[0].audit is None
@@ -274,13 +275,13 @@ def test_the_audit_is_a_column_of_the_table(done: tuple[Library, Measured]) -> N
 
 
 def test_status_counts_what_is_done_and_learns_from_measured_times(
-    done: tuple[Library, Measured], tmp_path: Path
+    done: tuple[Library, AnyResult], tmp_path: Path
 ) -> None:
     before = status([small()], TINY, tmp_path, tmp_path, jobs=1)
     assert (before.done, before.trainings) == (0, 4)
     assert before.core_seconds_left > 0
     assert before.measured_over_planned is None
-    save(tmp_path, done[1].result)
+    save(tmp_path, done[1])
     assert not status([small()], replace(TINY, seeds=2), done[0].folder, tmp_path, jobs=1).experiments[0].complete
     after = status([small()], TINY, done[0].folder, tmp_path, jobs=2)
     assert (after.done, after.core_seconds_left) == (4, 0.0)
@@ -289,7 +290,7 @@ def test_status_counts_what_is_done_and_learns_from_measured_times(
     assert after.measured_over_planned > 0
 
 
-def test_status_foresees_more_seeds_and_uses_every_job(done: tuple[Library, Measured], tmp_path: Path) -> None:
+def test_status_foresees_more_seeds_and_uses_every_job(done: tuple[Library, AnyResult], tmp_path: Path) -> None:
     table = small(attacks=("paper", "adaptive", "audit"))
     one, two = (status([table], replace(TINY, seeds=n), done[0].folder, tmp_path, jobs=2) for n in (1, 2))
     assert two.trainings == one.trainings + 4
@@ -317,7 +318,7 @@ def test_functions_give_results_that_can_be_kept(tmp_path: Path) -> None:
         [BY_ID[name] for name in names],
         TINY,
         Library(tmp_path / "runs"),
-        lambda measured: kept.update({measured.result.id: measured.result}),
+        lambda measured: kept.update({measured.id: measured}),
     )
     for name in names:
         save(tmp_path, kept[name])
@@ -337,7 +338,7 @@ def test_functions_give_results_that_can_be_kept(tmp_path: Path) -> None:
 def test_theorem_3_stands_beside_the_measured_gap(tmp_path: Path) -> None:
     noisy = Cell("cifar10", multiplicative=2.0)
     experiment = replace(BY_ID["generalisation"], cells=(Cell("cifar10"), noisy))
-    kept: list[Measured] = []
+    kept: list[AnyResult] = []
     preset = replace(TINY, sweep={"cifar10": SMALLEST})
     run_experiments([experiment], preset, Library(tmp_path), lambda measured: kept.append(measured))
     result = trained(kept[-1])

@@ -12,7 +12,7 @@ from resperturb.cli.output import EngineOption, JsonOption, RayCpusOption, RayGp
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from resperturb_reproduction.reproduce.results import AnyResult, Measured
+    from resperturb_reproduction.reproduce.results import AnyResult
     from resperturb_reproduction.reproduce.verdicts import Spreads
 
 PresetOption = Annotated[
@@ -117,8 +117,8 @@ def run(
     kept: dict[str, AnyResult] = {}
     files: dict[str, list[str]] = {}
 
-    def keep(measured: "Measured") -> None:
-        kept[measured.result.id], files[measured.result.id] = _keep(folder, measured)
+    def keep(result: "AnyResult") -> None:
+        kept[result.id], files[result.id] = _keep(folder, result)
 
     run_experiments(picked, size, library, keep)
     spreads = Spreads([*load_all(folder).values(), *kept.values()])
@@ -232,14 +232,14 @@ def _results(results: Path | None, runs: Path, preset: str) -> Path:
     return runs / f"results-{preset}" if results is None else results
 
 
-def _keep(folder: Path, measured: "Measured") -> "tuple[AnyResult, list[str]]":
+def _keep(folder: Path, new: "AnyResult") -> "tuple[AnyResult, list[str]]":
     from resperturb_reproduction.figures.reproduction import draw
     from resperturb_reproduction.figures.style import save_figure
     from resperturb_reproduction.reproduce.results import save
 
-    result = save(folder, measured.result)
+    result = save(folder, new)
     files = [str(folder / f"{result.id}.json")]
-    for name, figure in draw(replace(measured, result=result)).items():
+    for name, figure in draw(result).items():
         files += [str(path) for path in save_figure(figure, folder / name, ("svg",))]
     return result, files
 

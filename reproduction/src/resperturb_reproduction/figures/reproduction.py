@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from resperturb_reproduction.figures.readings import readings_figure
+from resperturb_reproduction.figures.sde import reversal_figure
 from resperturb_reproduction.figures.style import (
     BLUE,
     GREEN,
@@ -20,7 +22,10 @@ from resperturb_reproduction.figures.style import (
     paper_style,
 )
 from resperturb_reproduction.reproduce.declarations import BY_ID, COMPARED, DATA_TITLES, EXPERIMENTS
-from resperturb_reproduction.reproduce.results import AnyResult, Computed, Measured, Row, Spread, Trained
+from resperturb_reproduction.reproduce.functions import panels, reversal
+from resperturb_reproduction.reproduce.presets import PRESETS
+from resperturb_reproduction.reproduce.readings import watched
+from resperturb_reproduction.reproduce.results import AnyResult, Computed, Row, Spread, Trained
 from resperturb_reproduction.reproduce.verdicts import Spreads, leak, quantile
 
 if TYPE_CHECKING:
@@ -33,24 +38,16 @@ SHOWN = (("auc", "attack AUC", BLUE), ("test_accuracy", "test accuracy", GREEN))
 SWEEPS = tuple(experiment.id for experiment in EXPERIMENTS if experiment.kind == "sweep")
 
 
-def draw(measured: Measured) -> "dict[str, Figure]":
+def draw(result: AnyResult) -> "dict[str, Figure]":
     """Draw a result by itself: its figures by file name; none if it has none."""
-    result, name = measured.result, measured.result.id
+    name, preset = result.id, PRESETS[result.made[-1].preset]
     if isinstance(result, Trained):
         return {name: roc_figure(result)} if result.kind == "roc" and result.shown else {}
     if name == "readings":
-        from resperturb_reproduction.figures.readings import readings_figure
-        from resperturb_reproduction.reproduce.readings import watched
-
         return {name: readings_figure(found)} if (found := watched(result)) else {}
-    drawable: Any = measured.drawable
-    if drawable is None:
-        return {}
     if name == "idc-examples":
-        return {name: patches_figure(result, drawable)}
-    from resperturb_reproduction.figures.sde import reversal_figure
-
-    return {name: reversal_figure(drawable)}
+        return {name: patches_figure(result, panels(result, preset))}
+    return {name: reversal_figure(reversal(name, preset))} if name.startswith("sde-") else {}
 
 
 def page_figures(found: Mapping[str, AnyResult]) -> "dict[str, Figure]":
@@ -60,7 +57,7 @@ def page_figures(found: Mapping[str, AnyResult]) -> "dict[str, Figure]":
         figures["differences"] = differences_figure(found)
     if any(name in found for name in SWEEPS):
         figures["sweeps"] = sweeps_figure(found)
-    return figures | (draw(Measured(found["readings"])) if "readings" in found else {})
+    return figures | (draw(found["readings"]) if "readings" in found else {})
 
 
 def differences_figure(found: Mapping[str, AnyResult]) -> "Figure":
@@ -159,13 +156,13 @@ def roc_figure(result: Trained) -> "Figure":
     return figure
 
 
-def patches_figure(result: Computed, panels: Sequence[tuple[str, Sequence[Any]]]) -> "Figure":
+def patches_figure(result: Computed, panels: Mapping[str, Sequence[Any]]) -> "Figure":
     """Draw labelled patches, a row for each class."""
-    columns = max(len(images) for _, images in panels)
+    columns = max(map(len, panels.values()))
     with paper_style():
         figure = _figure(PAGE, 0.4 + len(panels) * (PAGE / columns))
         grid = figure.subplots(len(panels), columns, squeeze=False)
-        for line, (name, images) in zip(grid, panels, strict=True):
+        for line, (name, images) in zip(grid, panels.items(), strict=True):
             for axes in line:
                 axes.axis("off")
             for axes, image in zip(line, images, strict=False):

@@ -3,11 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pydantic import JsonValue
 
+from resperturb.data import ImageSet
 from resperturb.files import plain
 from resperturb.privacy import additive_guarantee, dpsgd_guarantee, training_length
 from resperturb.training import DataConfig, Dpsgd, load_inputs
@@ -24,72 +25,85 @@ from resperturb_reproduction.reproduce.measures import describe_data
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import PRESETS, Preset
 from resperturb_reproduction.reproduce.readings import readings
-from resperturb_reproduction.reproduce.results import NOT_COMPARED, Computed, Measured, Row, Theorem, made_now
+from resperturb_reproduction.reproduce.results import NOT_COMPARED, Computed, Row, Theorem, made_now
 from resperturb_reproduction.theorems import THEOREM1_ASSUMES, THEOREM3_ASSUMES, rdp_rho, theorem1, theorem3
 
-Function = Callable[[Experiment, Preset, Library], Measured]
+if TYPE_CHECKING:
+    from resperturb_reproduction.sde.reversal import ReversalResult
+
+Function = Callable[[Experiment, Preset, Library], Computed]
 PATCHES_OF_A_CLASS = 4
 # Two budgets that differ by no more than this factor are taken to be the same, differently rounded.
 SAME_BUDGET = 1.05
 MICRO_BATCHES_OF_FOUR = 512  # 128 of them, one reading of the remark
 
 
-def sde(experiment: Experiment, preset: Preset, library: Library) -> Measured:
+def reversal(name: str, preset: Preset) -> "ReversalResult":
     """Push the sample image through the ODE and an SDE and back, as the paper does and as others could."""
     from resperturb_reproduction.sde.images import SAMPLE, load_image
     from resperturb_reproduction.sde.reversal import run_reversal
 
-    started = time.monotonic()
-    strategy = experiment.id.removeprefix("sde-")
     image, queries = load_image(SAMPLE), 16
     if preset.name == "quick":
         image, queries = image[::4, ::4], 2
-    reversal = run_reversal(image, strategy, gamma=1.0, dt=0.01, queries=queries)
+    return run_reversal(image, name.removeprefix("sde-"), gamma=1.0, dt=0.01, queries=queries)
+
+
+def sde(experiment: Experiment, preset: Preset, library: Library) -> Computed:
+    """Measure how well the sample image comes back."""
+    started = time.monotonic()
+    found = reversal(experiment.id, preset)
     numbers: dict[str, JsonValue] = {
         "source": "the sample image that is drawn by this package",
-        "pixels": plain(image.shape),
-        "reversal": plain(reversal.summary()),
+        "pixels": plain(found.original.shape),
+        "reversal": plain(found.summary()),
     }
-    errors = {name: found.relative_l2 for name, found in reversal.recoveries.items()}
+    errors = {name: recovery.relative_l2 for name, recovery in found.recoveries.items()}
     agrees = errors["ode"] < 0.1 < 0.5 < errors["paper"]
     verdict = (
         f"{'supported' if agrees else 'contradicted'}: relative error {errors['ode']:.3g} from the ODE, "
         f"{errors['paper']:.3g} from the SDE by the paper's reversal, {errors['averaged']:.3g} by averaging "
-        f"{reversal.queries} queries, {reversal.blind.relative_l2:.3g} by guessing the mean colour"
+        f"{found.queries} queries, {found.blind.relative_l2:.3g} by guessing the mean colour"
     )
     made = made_now(preset, seconds=time.monotonic() - started)
     verdict = NOT_COMPARED if preset.name == "quick" else verdict
-    return Measured(Computed(experiment.id, "computed", (made,), verdict, numbers), reversal)
+    return Computed(experiment.id, "computed", (made,), verdict, numbers)
 
 
-def idc_examples(experiment: Experiment, preset: Preset, library: Library) -> Measured:
+def idc_examples(experiment: Experiment, preset: Preset, library: Library) -> Computed:
     """Pick labelled patches, the same ones every time."""
-    scale = preset.scale("idc", "table")
-    images = load_inputs(DataConfig(spec=scale.spec, limit=scale.limit)).test
-    order = np.random.default_rng(0).permutation(len(images))
-    labels = images.labels.numpy()
+    images = _patches(preset)
+    order, labels = np.random.default_rng(0).permutation(len(images)), images.labels.numpy()
     classes = [int(label) for label in np.unique(labels)[:2]]
-    chosen = [[int(i) for i in order if labels[i] == label][:PATCHES_OF_A_CLASS] for label in classes]
     names = ["negative", "positive"] if images.classes == ("0", "1") else [images.classes[c] for c in classes]
-    panels = [
-        (name, [images.images[index].permute(1, 2, 0).numpy() for index in indices])
-        for name, indices in zip(names, chosen, strict=True)
-    ]
+    chosen = [[int(i) for i in order if labels[i] == label][:PATCHES_OF_A_CLASS] for label in classes]
     numbers: dict[str, JsonValue] = {
-        "test_images_shown": {name: list(indices) for name, indices in zip(names, chosen, strict=True)},
+        "test_images_shown": plain(dict(zip(names, chosen, strict=True))),
         "share_positive": float((labels == classes[-1]).mean()),
     }
     made = made_now(preset, (describe_data("idc", "table", preset),))
     verdict = "a panel of patches; there is nothing to compare"
-    return Measured(Computed("idc-examples", "computed", (made,), verdict, numbers), panels)
+    return Computed("idc-examples", "computed", (made,), verdict, numbers)
 
 
-def budgets(experiment: Experiment, preset: Preset, library: Library) -> Measured:
+def panels(result: Computed, preset: Preset) -> dict[str, list[Any]]:
+    """Find the patches of each class that a result names."""
+    images = _patches(preset).images
+    shown = cast(dict[str, list[int]], result.numbers["test_images_shown"])
+    return {name: [images[index].permute(1, 2, 0).numpy() for index in chosen] for name, chosen in shown.items()}
+
+
+def _patches(preset: Preset) -> ImageSet:
+    scale = preset.scale("idc", "table")
+    return load_inputs(DataConfig(spec=scale.spec, limit=scale.limit)).test
+
+
+def budgets(experiment: Experiment, preset: Preset, library: Library) -> Computed:
     """Compute what the theorems give for the paper's settings, next to the published budgets."""
     rows = [_budget(printed) for printed in BUDGETS]
     numbers: dict[str, JsonValue] = {"delta": BUDGET_DELTA, "radius_and_bound": BUDGET_RADIUS, "rows": plain(rows)}
     verdict = f"{sum(bool(row['follows']) for row in rows)} of {len(rows)} budgets follow"
-    return Measured(Computed("budgets", "computed", (made_now(preset),), verdict, numbers))
+    return Computed("budgets", "computed", (made_now(preset),), verdict, numbers)
 
 
 def _budget(printed: PrintedBudget) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from resperturb_reproduction.reproduce.measures import (
 )
 from resperturb_reproduction.reproduce.plan import target_config
 from resperturb_reproduction.reproduce.presets import Preset
-from resperturb_reproduction.reproduce.results import AuditSummary, Computed, DataUsed, Measured, made_now
+from resperturb_reproduction.reproduce.results import AuditSummary, Computed, DataUsed, made_now
 from resperturb_reproduction.reproduce.verdicts import NAMES, Spreads, Verdict, compare, leak
 
 ID = "readings"
@@ -207,7 +207,7 @@ def distance(look: Look, paper: Printed) -> float:
     return max(abs(leak(name, found) - leak(name, value)) for name, found, value in pairs if value is not None)
 
 
-def readings(experiment: Experiment, preset: Preset, library: Library) -> Measured:
+def readings(experiment: Experiment, preset: Preset, library: Library) -> Computed:
     """Train and watch the rows of ``experiment`` that are not trained; measure all that are there.
 
     A reading that another process trains is left to it, so that the same command may run several times side by side.
@@ -233,7 +233,7 @@ def readings(experiment: Experiment, preset: Preset, library: Library) -> Measur
     made = made_now(preset, data, len(found), seconds)
     numbers: dict[str, JsonValue] = {"watched": plain(found)}
     verdict = f"{sum(one.finished for one in found)} of {len(READINGS)} trainings are finished"
-    return Measured(Computed(ID, "computed", (made,), verdict, numbers))
+    return Computed(ID, "computed", (made,), verdict, numbers)
 
 
 def _end(run: Run, preset: Preset) -> End:

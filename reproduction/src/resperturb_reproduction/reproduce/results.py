@@ -221,14 +221,6 @@ class Computed:
 AnyResult = Trained | Computed
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """A result as it is kept, and whatever else it takes to draw it."""
-
-    result: AnyResult
-    drawable: object = None
-
-
 def made_now(preset: Preset, data: Sequence[DataUsed] = (), trainings: int = 0, seconds: float = 0.0) -> Made:
     """Describe what a result is being made with."""
     return Made(preset.name, environment(), tuple(data), trainings, seconds)

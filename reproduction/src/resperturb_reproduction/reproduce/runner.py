@@ -26,15 +26,15 @@ from resperturb_reproduction.reproduce.measures import (
 )
 from resperturb_reproduction.reproduce.plan import Unit, described, needs, needs_of, rounds, target_config
 from resperturb_reproduction.reproduce.presets import Preset
-from resperturb_reproduction.reproduce.results import AuditSummary, Measured, Row, Spread, Trained, made_now
+from resperturb_reproduction.reproduce.results import AnyResult, AuditSummary, Row, Spread, Trained, made_now
 from resperturb_reproduction.reproduce.verdicts import accuracy_error, spread
 
-OnResult = Callable[[Measured], None]
+OnResult = Callable[[AnyResult], None]
 AUCS = {"paper": "auc", "adaptive": "adaptive_auc"}
 
 
 def run_experiments(
-    experiments: Sequence[Experiment], preset: Preset, library: Library, on_result: OnResult = lambda measured: None
+    experiments: Sequence[Experiment], preset: Preset, library: Library, on_result: OnResult = lambda result: None
 ) -> None:
     """Run experiments; ``on_result`` is called whenever one has more to show than before.
 
@@ -108,7 +108,7 @@ class _Seed:
     why: tuple[str, ...]
 
 
-def measure(experiment: Experiment, preset: Preset, library: Library, audit: bool = False) -> Measured:
+def measure(experiment: Experiment, preset: Preset, library: Library, audit: bool = False) -> Trained:
     """Measure an experiment by the runs that are there; with ``audit`` make the audits that are missing."""
     data = {name: describe_data(name, experiment.size, preset) for name in experiment.data}
     every = [_row(experiment, cell, preset, library, audit) for cell in experiment.cells]
@@ -116,7 +116,7 @@ def measure(experiment: Experiment, preset: Preset, library: Library, audit: boo
     used = {run: seconds for row in rows for run, seconds in row.trained.items()}
     made = made_now(preset, tuple(data.values()), len(used), sum(used.values()))
     theorem = generalisation(experiment, preset, rows) if experiment.kind == "generalisation" and rows else None
-    return Measured(Trained(experiment.id, experiment.kind, (made,), rows, theorem))
+    return Trained(experiment.id, experiment.kind, (made,), rows, theorem)
 
 
 def _row(experiment: Experiment, cell: Cell, preset: Preset, library: Library, make_audit: bool) -> Row:
