@@ -78,6 +78,24 @@ def test_bfloat16_is_compared_with_32_bits(tmp_path: Path) -> None:
     assert line(page, start)
 
 
+def test_rows_at_decay_5e_4_have_their_verdicts_accuracies_by_draw_and_a_place_in_the_headline(
+    tmp_path: Path,
+) -> None:
+    name, keys = "weight-decay", ("non-private-decay-5e-4", "gamma-4.5-decay-5e-4")
+    plain_row, noisy = (row(name, key, "paper", seeds=3) for key in keys)
+    averaged = noisy.measured["test_accuracy"]
+    noisy = replace(noisy, measured={**noisy.measured, "averaged_test_accuracy": averaged}, audit=AUDIT)
+    table_rows = (row("cifar10-table", key, "paper") for key in ("non-private", "gamma-4.5"))
+    found = pages(tmp_path, result(name, plain_row, noisy), result("cifar10-table", *table_rows))
+    page = found["open-row"]
+    start = "| CIFAR10, En1 ResNet8, gamma 4.5, decay 5e-4 |"
+    assert line(page, start).startswith(f"{start} contradicted | 0.610 ± 0.010 (0.511) |")
+    answers = page.split("| noise off |")[1]
+    assert line(answers, start) == f"{start} 0.600 ± 0.010 | 0.600 ± 0.010 | – |"
+    assert "| On CIFAR10, noise lowers the AUC. | inconclusive (3 seeds)" in page
+    assert "published row contradicted (3 seeds) |" in line(found["reproduction"], "| [CIFAR10]")
+
+
 def test_harder_attacks_have_the_length_of_their_own_training(tmp_path: Path) -> None:
     paper, cpu = table("paper", auc=0.757), table("cpu", auc=0.58)
     plain_row = replace(paper.rows[0], measured={**paper.rows[0].measured, "adaptive_auc": None})

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -18,7 +18,7 @@ AttackName = Literal["paper", "adaptive", "audit"]
 PageName = Literal["table", "sweeps", "open-row", "settings"]
 Metric = Literal["auc", "train_accuracy", "test_accuracy", "gap"]
 Topic = Literal["lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap"]
-TOPICS: tuple[Topic, ...] = ("lower AUC", "AUC below DP-SGD", "beats DP-SGD", "beats non-private", "narrower gap")
+TOPICS: tuple[Topic, ...] = get_args(Topic)
 Value = bool | int | float | str
 # Settings that differ from the paper's: a mapping in the file, pairs here.
 Overrides = Annotated[tuple[tuple[str, Value], ...], BeforeValidator(lambda given: tuple(dict(given).items()))]
@@ -248,10 +248,9 @@ def with_attacks(experiments: Sequence[Experiment], attacks: Sequence[str]) -> l
     >>> with_attacks([BY_ID["cifar10-table"]], ["paper"])[0].attacks
     ('paper',)
     """
-    known = ("paper", "adaptive", "audit")
     for name in attacks:
-        if name not in known:
-            raise UsageError(f"there is no attack {name!r}; choose {', '.join(known)}.")
+        if name not in get_args(AttackName):
+            raise UsageError(f"there is no attack {name!r}; choose {', '.join(get_args(AttackName))}.")
     if not attacks:
         return list(experiments)
     return [replace(e, attacks=tuple(name for name in e.attacks if name in attacks)) for e in experiments]

@@ -106,7 +106,7 @@ def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Eng
         ResperturbError: The audit could not be made.
     """
     path = target.path / "reproduce" / "audit.json"
-    if (kept := kept_audit_of(target, preset)) is not None:
+    if (kept := kept_audit(target, preset)) is not None:
         return kept
     found = audit_run(target, shadows=preset.shadows, jobs=jobs, draws=preset.draws, engine=engine, quiet=True)
     strongest = max(found.attacks, key=lambda attack: attack.metrics[RECORD].auc)
@@ -132,16 +132,14 @@ def measure_audit(target: Run, preset: Preset, jobs: int | None = 1, engine: Eng
     return summary
 
 
-def kept_audit_of(target: Run, preset: Preset) -> AuditSummary | None:
-    """Return the audit of a target that was made as a preset asks for; None if there is none."""
-    kept = kept_audit(target)
-    return kept if kept is not None and (kept.shadows, kept.draws) == (preset.shadows, preset.draws) else None
-
-
-def kept_audit(target: Run) -> AuditSummary | None:
-    """The audit that was made of a target, if one was."""
+def kept_audit(target: Run, preset: Preset | None = None) -> AuditSummary | None:
+    """Return the audit that was made of a target: at the settings of a preset, or at any; None if there is none."""
     kept = _kept(_KeptAudit, target.path / "reproduce" / "audit.json", lambda k: k.schema == AUDIT_SCHEMA)
-    return None if kept is None else kept.found
+    if kept is None or (
+        preset is not None and (kept.found.shadows, kept.found.draws) != (preset.shadows, preset.draws)
+    ):
+        return None
+    return kept.found
 
 
 def outputs(
@@ -186,15 +184,11 @@ def describe_data(name: str, size: Size, preset: Preset) -> DataUsed:
     """Say on which images, how many of them, and how far that is from the paper."""
     scale = preset.scale(name, size)
     inputs = load_inputs(DataConfig(spec=scale.spec, limit=scale.limit))
-    if scale.spec == STAND_IN != name:
-        shown = f"fashion-sample in place of {DATA_TITLES[name]}"
+    shown, reduced = DATA_TITLES[name], reduction(name, size, preset)
+    if scale.spec == STAND_IN:
+        shown = f"fashion-sample in place of {shown}"
     elif name == "idc" and len(inputs.train) < PAPER_IDC_TRAINING_IMAGES:
-        shown = "IDC subset"
-    else:
-        shown = DATA_TITLES[name]
-    reduced = [reduction(name, size, preset)]
-    if shown == "IDC subset":
-        reduced.append("a subset of the patches")
+        shown, reduced = "IDC subset", ", ".join(filter(None, (reduced, "a subset of the patches")))
     return DataUsed(
         name=name,
         shown=shown,
@@ -209,7 +203,7 @@ def describe_data(name: str, size: Size, preset: Preset) -> DataUsed:
         dpsgd_epochs=scale.dpsgd_epochs,
         batch_size=scale.batch_size,
         dpsgd_batch_size=scale.dpsgd_batch_size,
-        reduced=", ".join(filter(None, reduced)),
+        reduced=reduced,
     )
 
 

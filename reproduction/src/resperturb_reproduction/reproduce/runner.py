@@ -19,7 +19,7 @@ from resperturb_reproduction.reproduce.library import Library, audited_models
 from resperturb_reproduction.reproduce.measures import (
     AttackFound,
     describe_data,
-    kept_audit_of,
+    kept_audit,
     measure_answers,
     measure_attack,
     measure_audit,
@@ -195,7 +195,7 @@ def _over_seeds(found: Sequence[_Seed], metric: str) -> Spread:
 def _audit(target: Run, preset: Preset, library: Library, make: bool) -> tuple[AuditSummary | None, str | None]:
     """Return the audit of a row, or else why there is none; ``make`` it if it is missing."""
     if not (make and library.may_train):
-        return kept_audit_of(target, preset), None
+        return kept_audit(target, preset), None
     try:
         return measure_audit(target, preset, library.jobs, library.engine), None
     except (InterruptedTrainingError, UsageError):
