@@ -189,7 +189,7 @@ BY_ID: dict[str, Experiment] = {}
 for _written in _FILE["experiments"]:
     BY_ID[_written["id"]] = _experiment(_written)
 EXPERIMENTS = tuple(BY_ID.values())
-WEIGHT_DECAY, READINGS = BY_ID["weight-decay"], BY_ID["readings"].cells
+READINGS = BY_ID["readings"].cells
 
 
 def on_page(*pages: PageName) -> tuple[str, ...]:

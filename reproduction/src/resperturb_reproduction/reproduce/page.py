@@ -6,7 +6,7 @@ There is a summary, a page for each table, one for all sweeps, and one for the o
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -98,7 +98,7 @@ class Page:
     results: Path
     found: Mapping[str, AnyResult]
     spreads: Spreads
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str]
 
     def drawn(self, name: str) -> bool:
         """Whether there is a figure."""
