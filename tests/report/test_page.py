@@ -217,6 +217,20 @@ def test_a_leak_by_another_attack_is_reported_with_its_interval(leaking: Reporte
     assert f"yes (on records by {other.full_name}: {low:.3f} to {high:.3f})" in text(render([model]))
 
 
+def test_report_and_audit_name_the_same_attack_where_the_strongest_is_not_sure(leaking: ReportedModel) -> None:
+    audit = leaking.audit
+    assert audit is not None
+    strongest, other = audit.fixed[:2]
+    records = strongest.metrics["record"]
+    unsure = {"record": replace(records, p_value=0.5), "canary": records}  # its leak shows on canaries alone
+    model = named("mine", replace(audit, attacks=(replace(strongest, metrics=unsure), other)))
+    assert model.audit is not None
+    assert model.deciding is not None
+    assert (model.deciding.attack, model.deciding.kind) == model.audit.headline
+    assert model.deciding.name == other.full_name
+    assert model.deciding.kind == "record"
+
+
 def test_a_tied_rate_is_no_number_anywhere(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     members, labels = rng.random(400) < 0.5, rng.integers(0, 2, 400)

@@ -199,14 +199,14 @@ class AuditResult:
 
     @property
     def headline(self) -> tuple[AttackResult, str]:
-        """The attack and the kind of candidate that decide: the strongest, or the first that shows a leak."""
-        strongest = self.strongest
-        if strongest.metrics[strongest.kind].shows_leak:
-            return strongest, strongest.kind
-        shown = (
-            (attack, kind) for attack in self.fixed for kind, found in attack.metrics.items() if found.shows_leak
-        )
-        return next(shown, (strongest, strongest.kind))
+        """The attack and the kind of candidate that decide: the first that shows a leak, or else the strongest.
+
+        The kind that an attack is judged by comes before all others.
+        """
+        judged = [(attack, attack.kind) for attack in self.fixed]
+        others = [(attack, kind) for attack in self.fixed for kind in attack.metrics]
+        shown = ((attack, kind) for attack, kind in judged + others if attack.metrics[kind].shows_leak)
+        return next(shown, (self.strongest, self.strongest.kind))
 
     @property
     def verdict(self) -> Verdict:

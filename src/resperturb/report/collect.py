@@ -131,8 +131,7 @@ class ReportedModel:
         """The finding by which a leak is seen, where it is not the strongest attack's: of another attack or kind."""
         if self.audit is None or not self.leaks or self.findings[0].metrics.shows_leak:
             return None
-        others = (Finding(attack, kind) for attack in self.audit.fixed for kind in attack.metrics)
-        return next(one for one in (*self.findings, *others) if one.metrics.shows_leak)
+        return Finding(*self.audit.headline)
 
     @property
     def tpr(self) -> TruePositiveRate | None:
