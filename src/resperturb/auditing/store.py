@@ -86,15 +86,10 @@ def text_digest(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of the attacks that were fixed beforehand.
+    """The scores of the attacks that were fixed beforehand, by the attack's key; higher for those taken to be members.
 
-    Attributes:
-        members: Membership of every candidate in every target, ``[T, n]``.
-        units: Unit of every candidate.
-        kinds: Kind of every candidate.
-        rows: Row number of every candidate.
-        targets: Number of each target's model.
-        attacks: Scores by the attack's key, ``[T, n]``; higher for those taken to be members.
+    They and ``members`` are ``[T, n]``, of ``n`` candidates in ``T`` targets. ``targets`` are the numbers of their
+    models, and ``units``, ``kinds`` and ``rows`` those of the candidates.
     """
 
     members: Bools

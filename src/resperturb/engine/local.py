@@ -148,11 +148,7 @@ def local(tasks: Sequence[Task], jobs: int | None, tell: Tell) -> None:
 
     Where ``jobs`` is left open and there are many tasks that are alike, it is measured: the first task has all cores,
     the next ones have one core each and run side by side, and the rest run in the faster of these two ways.
-
-    Args:
-        tasks: What to do.
-        jobs: Processes at a time; the number of cores if None, and no more than GPUs where there are any.
-        tell: Called as each task ends.
+    Otherwise there are as many processes as GPUs, or as cores where there is no GPU.
     """
     measured = False
     if jobs is None:
@@ -191,11 +187,7 @@ def _run_here(tasks: Sequence[Task], tell: Tell) -> float:
 
 
 def usable_cores() -> int:
-    """Count the cores that this process may use.
-
-    Returns:
-        At least 1.
-    """
+    """Count the cores that this process may use, at least 1."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
