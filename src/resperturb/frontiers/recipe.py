@@ -4,7 +4,6 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,15 +27,13 @@ from resperturb.errors import ResperturbError, UsageError
 from resperturb.frontiers.api import subgroups_of
 from resperturb.frontiers.defence import DEFENCES, Serve, Setting, settings_of
 from resperturb.frontiers.study import StudiedSetting, Study
-from resperturb.perturbation import noise_off
-from resperturb.training.audited import RunTrainee
+from resperturb.training.audited import RunTrainee, log_probabilities
 from resperturb.training.checkpoint import Progress
 from resperturb.training.config import DataConfig, TrainConfig, make_config
 from resperturb.training.distributed import Execution, World
 from resperturb.training.inputs import Inputs, load_inputs, receive
 from resperturb.training.loop import resolve_config
 from resperturb.training.network import check_network
-from resperturb.training.predict import predict_draws, require_noise
 from resperturb.training.steps import Steps
 
 CHECKPOINTS = 8
@@ -142,29 +139,20 @@ class QueriedNetwork:
 
     def outputs(self, rows: Ints, query: Query) -> Iterator[Floats]:
         """Yield log-probabilities of every draw."""
-        images = self.images.select(rows).images
-        served = query.access == "served"
         with torch.random.fork_rng(devices=[]):
-            if served and self.config.is_noisy:
-                require_noise(self.model, images, self.config.mean, self.config.std)
-            with nullcontext() if served else noise_off(self.model):
-                for answers in self._predicted(images, query.draws):
-                    yield self._served(answers, rows) if served and self.serve is not None else answers
+            images = self.images.select(rows).images
+            for found in log_probabilities(self.model, self.config, images, query, self.seed):
+                changed = query.access == "served" and self.serve is not None
+                yield self._served(found, rows) if changed else found
 
-    def _predicted(self, images: Any, draws: int) -> Iterator[Floats]:
-        config = self.config
-        for logits in predict_draws(
-            self.model, images, mean=config.mean, std=config.std, draws=draws, seed=self.seed
-        ):
-            yield logits.double().log_softmax(dim=1).numpy()
-
-    def _served(self, answers: Floats, rows: Ints) -> Floats:
+    def _served(self, found: Floats, rows: Ints) -> Floats:
         """Answer as the defence does at prediction time, with a random image for every row of the table."""
         assert self.serve is not None
         rng = np.random.default_rng(self.seed)
         shape = (RANDOM_IMAGES, *self.images.images.shape[1:])
-        random = next(self._predicted(torch.from_numpy(rng.integers(0, 256, shape, dtype=np.uint8)), 1))
-        return self.serve(answers, random[rng.integers(RANDOM_IMAGES, size=len(self.images))[rows]])
+        images = torch.from_numpy(rng.integers(0, 256, shape, dtype=np.uint8))
+        random = next(log_probabilities(self.model, self.config, images, Query("served"), self.seed))
+        return self.serve(found, random[rng.integers(RANDOM_IMAGES, size=len(self.images))[rows]])
 
 
 def recipe_study(

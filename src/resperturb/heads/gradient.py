@@ -64,20 +64,12 @@ class Descent:
         """Return the number of normals drawn for rows of ``width`` coordinates."""
         return self.steps * width * classes
 
-    def fit(
-        self,
-        rows: HeadRows,
-        mu: float,
-        noise: Noise,
-        on_release: OnRelease | None = None,
-        contributions: Contributions | None = None,
-    ) -> Floats:
+    def fit(self, rows: HeadRows, mu: float, noise: Noise, on_release: OnRelease | None = None) -> Floats:
         """Train a head and return its last weights, one column per class.
 
-        All releases together are ``mu``-GDP; an infinite mu is no noise. ``contributions`` maps weights to the sum
-        that is released, which a unit must change by at most 1; :func:`clipped_sums` if None.
+        All releases together are ``mu``-GDP; an infinite mu is no noise.
         """
-        contributions = contributions or clipped_sums(rows, self.clip)
+        contributions = clipped_sums(rows, self.clip)
         sigma, rate = self.sigma(mu), self.learning_rate(rows.units, mu)
         weights = velocity = np.zeros((rows.x.shape[1], rows.classes))
         for step in range(self.steps):

@@ -5,7 +5,6 @@ test images, which no model is trained on.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial, reduce
 
@@ -23,7 +22,7 @@ from resperturb.auditing.trainee import Fitted, Job
 from resperturb.bounds.arrays import Bools, Floats, Ints
 from resperturb.bounds.audit_result import RECORD, AuditResult, Subject
 from resperturb.data.images import ImageSet
-from resperturb.data.rows import Rows, as_rows
+from resperturb.data.rows import Images, Rows, as_rows
 from resperturb.engine import Engine, Shared, local_engine
 from resperturb.errors import UsageError
 from resperturb.noise import derive_key
@@ -84,31 +83,38 @@ class AskedRun:
     def outputs(self, rows: Ints, query: Query) -> Iterator[Floats]:
         """Yield log-probabilities of every draw."""
         images = as_rows(table_of(self.data).images).select(rows)
-        for logits in self._draws(images, query):
-            yield logits.double().log_softmax(dim=1).numpy()
-
-    def _draws(self, images: Rows, query: Query) -> Iterator[Tensor]:
-        config, model = self.run.config, self._model
-        asked = partial(predict_draws, mean=config.mean, std=config.std)
-        if query.access == "networks":
-            with noise_off(model):
-                for network in networks_of(model):
-                    yield from asked(network, images, draws=1)
-            return
-        if query.access == "augmented":
-            with noise_off(model):
-                for variant in range(query.draws):
-                    yield from asked(model, augmented(images[:], variant), draws=1)
-            return
-        if query.access == "served" and config.is_noisy:
-            require_noise(model, images, config.mean, config.std)
-        with noise_off(model) if query.access == "weights" else nullcontext():
-            yield from asked(model, images, draws=query.draws, seed=self._seed(query))
+        return log_probabilities(self._model, self.run.config, images, query, self._seed(query))
 
     def _seed(self, query: Query) -> int:
         """Give every query of every model noise of its own: an attacker does not know the target's draws."""
         key = derive_key(b"audit", self.run.digests["config"].encode(), self.number, query.access.encode())
         return int.from_bytes(key[:6], "little")
+
+
+def log_probabilities(
+    model: nn.Module, config: TrainConfig, images: Images, query: Query, seed: int | None
+) -> Iterator[Floats]:
+    """Yield the log-probabilities of every draw of a query of a network that ``config`` trained."""
+    for logits in _draws(model, config, images, query, seed):
+        yield logits.double().log_softmax(dim=1).numpy()
+
+
+def _draws(model: nn.Module, config: TrainConfig, images: Images, query: Query, seed: int | None) -> Iterator[Tensor]:
+    asked = partial(predict_draws, mean=config.mean, std=config.std)
+    if query.access == "served":
+        if config.is_noisy:
+            require_noise(model, images, config.mean, config.std)
+        yield from asked(model, images, draws=query.draws, seed=seed)
+        return
+    with noise_off(model):
+        if query.access == "networks":
+            for network in networks_of(model):
+                yield from asked(network, images, draws=1)
+        elif query.access == "augmented":
+            for variant in range(query.draws):
+                yield from asked(model, augmented(images[:], variant), draws=1)
+        else:
+            yield from asked(model, images, draws=query.draws, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,12 +122,6 @@ class World:
                     f"{found[0][0]}. Give every machine the same command and the same images."
                 )
 
-    def spread(self, module: nn.Module) -> None:
-        """Give every process the weights of the first."""
-        if self.size > 1:
-            for value in module.state_dict().values():
-                dist.broadcast(value, src=0)
-
 
 ALONE = World()
 
@@ -206,27 +200,20 @@ def _join(accelerator: str) -> World:
     )
     if size % local_size:
         raise UsageError("every machine must start as many processes as the others (--nproc-per-node).")
-    kind = _device_kind(accelerator, local_size)
-    if kind == "cuda":
+    cuda = accelerator != "cpu" and torch.cuda.is_available()
+    if cuda and local_size > torch.cuda.device_count():
+        raise UsageError(
+            f"{local_size} processes need a GPU each, and this machine shows {torch.cuda.device_count()}; start "
+            "fewer, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU."
+        )
+    if cuda:
         torch.cuda.set_device(local_rank)
     # Processes that torchrun starts again must not find the addresses of those before them.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"attempt-{attempt}", next(rendezvous("env://"))[0])
-    backend = "gloo" if kind == "cpu" else "nccl"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
     return World(rank, size, group=group)
-
-
-def _device_kind(accelerator: str, processes: int) -> str:
-    if accelerator == "cpu" or not torch.cuda.is_available():
-        return "cpu"
-    if processes > torch.cuda.device_count():
-        raise UsageError(
-            f"{processes} processes need a GPU each, and this machine shows {torch.cuda.device_count()}; start "
-            "fewer, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU."
-        )
-    return "cuda"
 
 
 class _SumOverRanks(torch.autograd.Function):

@@ -223,7 +223,8 @@ class DpsgdSteps(Steps):
     def _set_up(self) -> None:
         # No averaging of gradients on the way: those of single records must stay apart until they are clipped.
         self.module = self.model.to(self.device)
-        self.world.spread(self.model)
+        for value in self.model.state_dict().values():
+            self.world.of_first(value)
 
     def sample(self, progress: Progress) -> Tensor:
         """Draw the records of the next step; asked again, it draws the same."""
