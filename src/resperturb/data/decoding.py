@@ -23,6 +23,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from resperturb.data.dicom import dicom_pixels, is_dicom
 from resperturb.data.paths import one_line, open_regular
 from resperturb.data.rows import Pixels, release_pages
+from resperturb.engine import usable_cores
 from resperturb.errors import UsageError
 
 Encoded: TypeAlias = bytes | Path | np.ndarray[Any, Any]
@@ -289,7 +290,7 @@ def _decoded(
     one: Callable[[int, Encoded], Pixels], items: Iterator[tuple[int, Encoded]], image_bytes: int
 ) -> Iterator[tuple[int, Pixels]]:
     """Decode in threads, in order: small images many to a task, and no more ahead than a little memory holds."""
-    threads = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    threads = min(8, usable_cores())
     size = max(1, min(_BLOCK, _BYTES_PER_BLOCK // image_bytes))
 
     def block(part: list[tuple[int, Encoded]]) -> list[tuple[int, Pixels]]:

@@ -174,15 +174,10 @@ def _filled(file: Path, records: Records, decoder: Decoder) -> Pixels:
 def _reserved(file: Path, shape: tuple[int, ...]) -> Pixels:
     """Make a file for an array, all of its room on the disk taken: writing to it can then not fail half-way."""
     with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "r+b") as opened:
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(opened, header)
-        opened.flush()
-        start, size = opened.tell(), math.prod(shape)
+        pixels: Pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(opened.fileno(), start, size)
-        else:
-            opened.truncate(start + size)
-    return np.lib.format.open_memmap(file, mode="r+")
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return pixels
 
 
 @contextmanager

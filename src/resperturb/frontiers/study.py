@@ -7,10 +7,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +39,8 @@ from resperturb.progress import Lines, duration
 RESULT_FILE, SECONDS_FILE, EXPOSED_FILE = "frontier.json", "seconds.json", "exposed.json"
 FEWEST_UNITS = 40
 DELTA = 1e-5  # of the epsilon of every setting
+# What is fitted and asked, and where the answers are kept.
+Given = tuple[Trainee, Candidates, Design, tuple[int, ...], Store]
 
 
 @runtime_checkable
@@ -174,20 +177,21 @@ class Study:
         named: dict[str, Exposed] = {}
         groups: list[GroupDifference] = []
         with ExitStack() as held:
-            stores = {
-                setting.name: held.enter_context(self._store(setting, out))
-                for setting in self.settings
-                if plan is None or setting.name in plan.seconds
-            }
-            plan = plan or self._measured_plan(stores, out, engine, jobs, hours)
+            place = Path(held.enter_context(TemporaryDirectory())) if out is None else out
+            asked = self.candidates, self.design, (self.draws,)
+            given: dict[str, Given] = {}
+            for one in self.settings:
+                if plan is None or one.name in plan.seconds:
+                    store = held.enter_context(opened_store(place / one.folder, plan_of(one.trainee, *asked)))
+                    given[one.name] = (one.trainee, *asked, store)
+            plan = plan or self._measured_plan(given, place, engine, jobs, hours)
             for line in plan.lines(self.models, jobs)[: 1 + len(plan.left_out)]:
                 lines.say(line)
             left_out = [*self.left_out, *plan.left_out]
             for setting in (one for one in self.settings if one.name in plan.seconds):
                 lines.say(f"{setting.name} ({len(curves) + 1} of {len(plan.seconds)})")
-                given = setting.trainee, self.candidates, self.design, (self.draws,), stores[setting.name]
                 try:
-                    left, models, words = fit_models(*given, engine, jobs, quiet)
+                    left, models, words = fit_models(*given[setting.name], engine, jobs, quiet)
                 except (UsageError, StoppedError):
                     raise
                 except ResperturbError as error:
@@ -236,10 +240,6 @@ class Study:
                 f"naming the most frequent class gives {chance:.3f}. Train for longer, or in smaller batches."
             )
 
-    def _store(self, setting: StudiedSetting, out: Path | None) -> AbstractContextManager[Store]:
-        plan = plan_of(setting.trainee, self.candidates, self.design, (self.draws,))
-        return opened_store(None if out is None else out / setting.folder, plan)
-
     def _groups(self, setting: StudiedSetting, scores: Floats, members: Bools) -> tuple[GroupDifference, ...]:
         if self.subgroups is None:
             return ()
@@ -251,26 +251,24 @@ class Study:
 
     def _measured_plan(
         self,
-        stores: Mapping[str, Store],
-        out: Path | None,
+        given: Mapping[str, Given],
+        out: Path,
         engine: Engine,
         jobs: int | None,
         hours: float | None,
     ) -> StudyPlan:
         """Fit the first model of every setting: it shows how long the others take, and that the setting is used."""
-        path = None if out is None else out / SECONDS_FILE
-        took = read_json(dict[str, float], path) if path is not None and path.exists() else {}
+        path = out / SECONDS_FILE
+        took = read_json(dict[str, float], path) if path.exists() else {}
         seen: dict[str, str] = {}
         silent = Lines("frontier", lambda line: None)
         for setting in self.settings:
-            given = setting.trainee, self.candidates, self.design, (self.draws,), stores[setting.name]
-            models, started = Models(*given, engine, jobs, silent), time.monotonic()
-            there = out is not None and answers_path(out / setting.folder, 0).exists()
+            models, started = Models(*given[setting.name], engine, jobs, silent), time.monotonic()
+            there = answers_path(out / setting.folder, 0).exists()
             models.fit([0])
             if not there or setting.name not in took:
                 took[setting.name] = time.monotonic() - started
-            if path is not None:
-                write_json(path, took)
+            write_json(path, took)
             answers = models.answers(0)
             digest = array_digest(*(answers[access].confidence for access in sorted(answers)))
             if (other := seen.setdefault(digest, setting.name)) != setting.name:
@@ -310,8 +308,9 @@ class Study:
 
     def _missing(self, setting: StudiedSetting, out: Path | None) -> int:
         """Count the models of a setting whose answers are not there yet."""
-        folder = None if out is None else out / setting.folder
-        return sum(folder is None or not answers_path(folder, number).exists() for number in range(self.models))
+        if out is None:
+            return self.models
+        return sum(not answers_path(out / setting.folder, number).exists() for number in range(self.models))
 
     def _keep_exposed(self, path: Path, named: Mapping[str, Exposed]) -> None:
         """Write the rows of the exposed units, for the owner's eyes only."""
