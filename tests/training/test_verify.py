@@ -54,6 +54,17 @@ def test_a_good_run_passes_and_unchecked_parts_are_listed(run: Run) -> None:
     assert outcomes(verify_run(open_run(run.path), with_data=True))["data"] == "ok"
 
 
+def test_a_run_that_stopped_early_passes_and_one_whose_last_epoch_was_cut_off_does_not(tmp_path: Path) -> None:
+    data = {"limit": 60, "part": "all"}
+    run = train(tiny_config(data=data, epochs=30, patience=1, batch_size=16), out=tmp_path / "run")
+    assert len(run.metrics()) < 30
+    assert "failed" not in outcomes(verify_run(open_run(run.path))).values()
+    result, lines = run.result, run.metrics_path.read_text().splitlines(keepends=True)
+    run.metrics_path.write_text("".join(lines[:-1]))
+    write_bound_json(run.result_path, result, run.computed_digests())
+    assert the_failure(verify_run(open_run(run.path))).what == "metrics.jsonl"
+
+
 def test_a_checkpoint_that_is_left_is_found(run: Run) -> None:
     (run.path / ".checkpoint.safetensors.01234567.tmp").touch()
     assert the_failure(verify_run(open_run(run.path))).what == "secrets"

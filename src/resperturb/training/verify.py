@@ -12,6 +12,7 @@ from resperturb.auditing.store import AUDIT_FILE
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.report.verify import IntegrityCheck, UncheckedError, check, verify_audit
 from resperturb.sealed import read_bound_json
+from resperturb.training.checkpoint import Progress
 from resperturb.training.folders import audit_of
 from resperturb.training.run import AUDIT, CONFIG, Run
 
@@ -63,10 +64,12 @@ def _weights(run: Run) -> str:
 
 
 def _metrics(run: Run) -> str:
-    found = [entry.epoch for entry in run.metrics()]
-    if found != list(range(1, run.config.epochs + 1)):
-        raise ResperturbError(f"{run.metrics_path} does not hold the {run.config.epochs} epochs of config.json.")
-    return f"holds all {run.config.epochs} epochs."
+    found, last = run.metrics(), run.config.epochs
+    if run.config.patience is not None:
+        last = min(last, Progress(history=found).best_epoch + run.config.patience)
+    if [entry.epoch for entry in found] != list(range(1, last + 1)):
+        raise ResperturbError(f"{run.metrics_path} does not hold the {last} epochs of the training.")
+    return f"holds all {last} epochs."
 
 
 def _epsilon(run: Run) -> str:
