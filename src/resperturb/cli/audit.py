@@ -235,7 +235,7 @@ def _tables(found: "AuditResult", kind: str) -> "Iterator[str | Table]":
                 f"{attack.name}\n  {attack.view}",
                 f"{one.auc:.3f}\n{low:.3f}-{high:.3f}",
                 f"{one.balanced_accuracy:.3f}",
-                *(shown_rate(one, rate) for rate in rates),
+                *(shown_rate(one.at_fpr(rate)) for rate in rates),
                 "" if attack.lower_bound is None else f"{attack.lower_bound.epsilon:.3f}",
             )
         yield f"\n[italic]{title}, on the {_plural(found, kind)} (an AUC of 0.5 is guessing)[/]"

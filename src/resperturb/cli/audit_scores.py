@@ -54,7 +54,7 @@ def _show(found: "ScoreAudit", console: Any, verbose: bool) -> None:
     console.print(
         f"{metrics.members} members, {metrics.nonmembers} non-members; delta {found.delta:g}, {sure} confidence\n"
         f"AUC {metrics.auc:.4f} ({low:.4f} to {high:.4f}), balanced accuracy {metrics.balanced_accuracy:.4f}, "
-        f"TPR at 1% FPR {shown_rate(metrics, 0.01)}"
+        f"TPR at 1% FPR {shown_rate(metrics.at_fpr(0.01))}"
     )
     if verbose:
         _show_tables(found, console)
@@ -80,7 +80,7 @@ def _show_tables(found: "ScoreAudit", console: Any) -> None:
     rates = Table("false positive rate", "true positive rate", "Clopper-Pearson", box=None)
     for at in metrics.tpr_at_fpr:
         ends = f"{at.interval.low:.4f} to {at.interval.high:.4f}"
-        rates.add_row(f"{at.fpr:.1%}", shown_rate(metrics, at.fpr), ends)
+        rates.add_row(f"{at.fpr:.1%}", shown_rate(metrics.at_fpr(at.fpr)), ends)
     bounds = Table("bound", "epsilon at least", "assumes", "", box=None)
     for name, bound in found.bounds.items():
         value = "not defined" if bound is None else f"{bound.epsilon:.4f}"

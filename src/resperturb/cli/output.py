@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from resperturb.bounds.attack_metrics import AttackMetrics
+    from resperturb.bounds.attack_metrics import TruePositiveRate
     from resperturb.engine import Engine
     from resperturb.training.checkpoint import EpochMetrics
     from resperturb.training.loop import Update
@@ -95,14 +95,13 @@ def terminal(**options: Any) -> "Console":
     return Terminal(**{"highlight": False, **options})
 
 
-def shown_rate(metrics: "AttackMetrics", fpr: float) -> str:
+def shown_rate(point: "TruePositiveRate | None") -> str:
     """Show a true positive rate, or why there is none: too few non-members for so low a rate, or tied scores.
 
     >>> from resperturb.bounds import attack_metrics
-    >>> shown_rate(attack_metrics([1.0, 2.0], [0.0] * 30), 0.01)
+    >>> shown_rate(attack_metrics([1.0, 2.0], [0.0] * 30).at_fpr(0.01))
     'too few'
     """
-    point = metrics.at_fpr(fpr)
     if point is None:
         return "too few"
     return "tied" if point.tied else f"{point.tpr:.3f}"

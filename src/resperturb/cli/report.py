@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from resperturb.cli.output import JsonOption, PolicyOption, ReviewersOption, emit
+from resperturb.cli.output import JsonOption, PolicyOption, ReviewersOption, emit, shown_rate
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,8 +128,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
         leak, named = "not\naudited", ""
         if run.strongest is not None:
             low, high = run.strongest.interval
-            leak, point = f"{run.strongest.auc:.3f}\n{low:.3f}-{high:.3f}", run.tpr
-            named = "too few" if point is None else "tied" if point.tied else f"{point.tpr:.3f}"
+            leak, named = f"{run.strongest.auc:.3f}\n{low:.3f}-{high:.3f}", shown_rate(run.tpr)
         table.add_row(
             Text(visible(f"{run.name}\n  {run.subject.defence or run.subject.description}")),
             leak,

@@ -25,12 +25,11 @@ from pydantic import (
 from resperturb.data.canaries import KINDS
 from resperturb.data.splits import RowNumbers
 from resperturb.errors import UsageError
-from resperturb.files import parse_yaml
 from resperturb.models.names import ON_FEATURES, NetworkName, parse_name
 from resperturb.models.source import Argument, Request, source_of
 from resperturb.perturbation import Strategy, strategy_from_dict, strategy_to_dict
 from resperturb.privacy.guarantee import Assumption
-from resperturb.training.loss import Loss, loss_of
+from resperturb.training.loss import Loss, loss_of, parse_pairs
 from resperturb.training.method import Method, method_of
 from resperturb.training.predict import Constants
 
@@ -76,20 +75,7 @@ def _augmentation(value: object) -> object:
 
 
 def _pairs(value: object) -> object:
-    """Read ``key=value`` pairs of the command line; values are numbers, true, false, text, or lists of these.
-
-    >>> _pairs("width=64,act_layer=gelu,depths=[1,2]")
-    {'width': 64, 'act_layer': 'gelu', 'depths': [1, 2]}
-    """
-    if not isinstance(value, str):
-        return value
-    found: dict[str, Any] = {}
-    for part in re.split(r",(?![^\[]*\])", value):  # not at the commas of a list
-        key, equals, text = part.partition("=")
-        if not key.strip() or not equals:
-            raise UsageError(f"pairs are separated by commas, such as width=64,pool=true; not {part!r}.")
-        found[key.strip()] = parse_yaml(text, part)
-    return found
+    return parse_pairs(value) if isinstance(value, str) else value
 
 
 def _on_features(values: dict[str, Any]) -> dict[str, Any]:
@@ -123,8 +109,8 @@ def _counts(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    counts = _pairs(value)
-    if not isinstance(counts, dict) or set(counts) - set(KINDS):
+    counts = parse_pairs(value)
+    if set(counts) - set(KINDS):
         raise UsageError(
             f"canaries are kinds with numbers, such as mislabelled=60,blank=20; not {value!r}. The kinds "
             f"are {', '.join(KINDS)}."

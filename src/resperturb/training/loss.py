@@ -4,6 +4,7 @@ Adding one is one file under ``@register_loss`` in ``training/losses``; another 
 point group ``resperturb.losses``. ``resperturb train --loss NAME:KEY=VALUE`` and ``TrainConfig.loss`` then know it.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -41,6 +42,21 @@ LOSSES: Registry[type[Loss]] = Registry("loss", group="resperturb.losses", packa
 register_loss = LOSSES.register
 
 
+def parse_pairs(text: str) -> dict[str, Any]:
+    """Read ``key=value`` pairs of the command line; values are numbers, true, false, text, or lists of these.
+
+    >>> parse_pairs("width=64,act_layer=gelu,depths=[1,2]")
+    {'width': 64, 'act_layer': 'gelu', 'depths': [1, 2]}
+    """
+    found: dict[str, Any] = {}
+    for part in re.split(r",(?![^\[]*\])", text):  # not at the commas of a list
+        key, equals, value = part.partition("=")
+        if not key.strip() or not equals:
+            raise UsageError(f"pairs are separated by commas, such as width=64,pool=true; not {part!r}.")
+        found[key.strip()] = parse_yaml(value, part)
+    return found
+
+
 def loss_of(value: object) -> Loss | None:
     """Read a loss as configurations and the command line write it; None is cross-entropy.
 
@@ -55,8 +71,7 @@ def loss_of(value: object) -> Loss | None:
         return value
     if isinstance(value, str):
         name, _, text = value.partition(":")
-        pairs = [part.partition("=") for part in text.split(",") if part]
-        value = {"name": name, **{key.strip(): parse_yaml(found, value) for key, _, found in pairs}}
+        value = {"name": name, **(parse_pairs(text) if text else {})}
     if not isinstance(value, Mapping) or "name" not in value:
         raise UsageError(f"a loss is a name with parameters, such as relaxloss:alpha=0.5; not {value!r}.")
     parameters = {str(key): item for key, item in value.items() if key != "name"}
