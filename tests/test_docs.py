@@ -125,8 +125,6 @@ def load_tool(name: str) -> ModuleType:
 @pytest.mark.parametrize("command", list(every_command()))
 def test_every_command_in_the_documentation_exists(command: list[str]) -> None:
     program, *arguments = command
-    if program == "torchrun":
-        program, *arguments = command[command.index("resperturb") :]
     if program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program in ("resperturb", "torchrun"):

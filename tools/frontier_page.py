@@ -244,7 +244,7 @@ def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
         (
             "adaptive attacks",
             "yes",
-            f"shadow models have the defence; predictions are averaged over draws; {weights} settings with weights too",
+            f"shadow models have the defence; predictions are averaged; {weights} settings with weights too",
         ),
         ("label-only where confidences are masked", "yes", f"column of the table; AUC of labels alone: {hidden}"),
         ("undefended baseline", "yes", f"test accuracy {plain.accuracy.words()}, AUC {plain.leaks[PRIMARY].words()}"),

@@ -86,7 +86,7 @@ def text_digest(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of the attacks that were fixed beforehand, by the attack's key; higher for those taken to be members.
+    """The scores of the attacks that were fixed beforehand, by key; higher for those taken to be members.
 
     They and ``members`` are ``[T, n]``, of ``n`` candidates in ``T`` targets. ``targets`` are the numbers of their
     models, and ``units``, ``kinds`` and ``rows`` those of the candidates.
