@@ -215,6 +215,9 @@ def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
         run(nearest, tmp_path / "c", groups=[1, 2])
     with pytest.raises(UsageError, match="3 of 120 rows have no group"):
         run(nearest, tmp_path / "c", groups=[None, float("nan"), pd.NA, *map(str, range(ROWS - 3))])
+    for kinds, message in (([None] * ROWS, "missing values"), (["group a"] * ROWS, "'group a', which results use")):
+        with pytest.raises(UsageError, match=message):
+            run(nearest, tmp_path / "c", kinds=kinds)
     with pytest.raises(UsageError, match="two groups at least"):
         run(nearest, tmp_path / "c", groups=np.zeros(ROWS))
     with pytest.raises(UsageError, match="must take row numbers and a seed"):

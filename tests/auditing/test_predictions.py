@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from resperturb.attacks import Evidence, View, register_attack
 from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing import audit, audit_predictions, read_audit
+from resperturb.bounds import AuditResult
 from resperturb.bounds.arrays import Bools, Floats, Ints
 from resperturb.errors import ResperturbError, UsageError
 from tests.auditing.examples import answers, training
@@ -93,6 +94,33 @@ def test_null_audits_claim_a_leak_no_more_often_than_stated(units: str) -> None:
         claims += found.epsilon_lower.epsilon > 0
     assert binomtest(alarms, trials, 0.025, alternative="greater").pvalue > 1e-3
     assert binomtest(claims, trials, 0.05, alternative="greater").pvalue > 1e-3
+
+
+def of_confidence(right: np.ndarray, members: np.ndarray) -> AuditResult:
+    """An audit of a model of two classes by the probability that it gives the label, class 0 for every row."""
+    answered = np.stack([right, 1 - right], axis=1)
+    return audit_predictions(answered, members, np.zeros(len(right), dtype=int))
+
+
+def test_a_leak_that_only_the_bound_shows_is_not_called_unseen() -> None:
+    """A few rows that are given away leave the AUC where it was, and refute epsilon 0."""
+    rng = np.random.default_rng(0)
+    members = np.arange(400) % 2 == 0
+    right = rng.uniform(0.3, 0.9, 400)
+    right[members & (np.arange(400) < 26)] = 0.99
+    found = of_confidence(right, members)
+    assert not found.leaks
+    assert found.epsilon_lower.epsilon > 0
+    assert "leaks by the bound on epsilon alone: AUC" in found.sentence
+
+
+@pytest.mark.parametrize("sides", [(1, 1), (1, 40), (3, 3)])
+def test_of_too_few_candidates_nothing_is_said(sides: tuple[int, int]) -> None:
+    members = np.arange(sum(sides)) < sides[0]
+    found = of_confidence(np.where(members, 0.9, 0.8) - np.arange(sum(sides)) / 1e4, members)
+    assert "could not be judged, for there are too few candidates" in found.sentence
+    enough = of_confidence(np.random.default_rng(0).uniform(0.1, 0.9, 40), np.arange(40) % 2 == 0)
+    assert "was not seen to leak" in enough.sentence
 
 
 def test_an_attack_may_read_predictions_of_single_shadow_models(tmp_path: Path) -> None:

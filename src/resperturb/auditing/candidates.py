@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from resperturb.bounds.arrays import Array, Bools, Ints, Texts
-from resperturb.bounds.audit_result import CANARIES, RECORD
+from resperturb.bounds.audit_result import CANARIES, GROUP, RECORD
 from resperturb.checks import missing, refuse_masked
 from resperturb.errors import UsageError
 
@@ -143,6 +143,10 @@ def check_columns(groups: ArrayLike | None, kinds: ArrayLike | None, rows: int) 
     """
     names = np.full(rows, RECORD) if kinds is None else unmasked("kinds", kinds).astype(np.str_)
     by = np.arange(rows) if groups is None else unmasked("groups", groups)
+    if kinds is not None and any(map(missing, np.asarray(kinds).tolist())):
+        raise UsageError(f"kinds has missing values; call a row that is no canary {RECORD!r}.")
+    if reserved := {name for name in names.tolist() if name == CANARIES or name.startswith(GROUP)}:
+        raise UsageError(f"no kind of canary can be called {min(reserved)!r}, which results use; rename it.")
     for name, column in (("groups", by), ("kinds", names)):
         if column.shape != (rows,):
             raise UsageError(f"{name} must hold one value for each of the {rows} rows, not {column.shape}.")

@@ -1,5 +1,6 @@
 """How well one attack does, in one object: AUC with its interval and test, true positive rates at low false ones."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,6 +72,17 @@ class AttackMetrics:
     def shows_leak(self) -> bool:
         """Whether this is more than chance explains: the interval lies above 0.5."""
         return self.auc_interval.low > 0.5
+
+    @property
+    def could_show(self) -> bool:
+        """Whether a leak could be seen at all: of too few units even a perfect attack is not significant."""
+        if self.targets > 1:
+            return True
+        ins, outs = self.members, self.nonmembers
+        log_orders = math.lgamma(ins + outs + 1) - math.lgamma(ins + 1) - math.lgamma(outs + 1)
+        if self.groups is not None:
+            log_orders = self.groups // 2 * math.log(2)
+        return log_orders > math.log(2 / (1 - self.confidence))
 
     def at(self, confidence: float) -> "AttackMetrics":
         """Return the same with intervals at another confidence."""

@@ -192,7 +192,7 @@ class AuditResult:
             shows = f"; the leak shows {per}, by {other.full_name}: AUC {shown.auc:.3f} ({shown.auc_interval.words})"
         unit = f" per {self.unit}" if self.epsilon_lower.unit == "group" and not self.epsilon_lower.unmet else ""
         return (
-            f"{self.model.name} {'leaks' if self.leaks else 'was not seen to leak'}: AUC {found.auc:.3f} "
+            f"{self.model.name} {self.seen}: AUC {found.auc:.3f} "
             f"({found.auc_interval.words}){about}{more} by {attack.full_name}, the strongest of {len(self.fixed)} "
             f"fixed attacks{shows}; {'' if self.epsilon_lower.unmet else 'shown: '}{self.epsilon_lower.words}{unit}."
         )
@@ -255,6 +255,17 @@ class AuditResult:
         statement of its own.
         """
         return any(found.shows_leak for attack in self.fixed for found in attack.metrics.values())
+
+    @property
+    def seen(self) -> str:
+        """What was seen of a leak, in words that go on from the name of the model."""
+        if self.leaks:
+            return "leaks"
+        if self.epsilon_lower.epsilon > 0:
+            return "leaks by the bound on epsilon alone"
+        if not any(found.could_show for attack in self.fixed for found in attack.metrics.values()):
+            return "could not be judged, for there are too few candidates"
+        return "was not seen to leak"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; the folder is left out, and the verdict is put in."""

@@ -197,14 +197,13 @@ def _verdict(found: "AuditResult") -> str:
     """The verdict in a line that 80 columns hold."""
     from resperturb.bounds.audit_result import GROUP, RECORD
 
-    verb = "leaks" if found.leaks else "was not seen to leak"
     kind = found.strongest.kind
     areas = [f"AUC {found.strongest.auc:.3f}"]
     if found.canaries is not None and kind in (RECORD, GROUP):
         areas.append(f"canaries {found.canaries.auc:.3f}")
     epsilon = found.epsilon_lower.epsilon
     shown = f"epsilon >= {epsilon:.3g}" if epsilon else "no epsilon shown"
-    return f"{found.model.name} {verb}: {', '.join(areas)}; {shown}"
+    return f"{found.model.name} {found.seen}: {', '.join(areas)}; {shown}"
 
 
 def _plural(found: "AuditResult", kind: str) -> str:

@@ -161,7 +161,9 @@ class Decision:
             return "A limit of the policy is exceeded: do not release the weights, nor an interface to them."
         if self.model.audit is None and self.outcome == "unknown":
             return "It was not audited."
-        leak = "A leak was found" if self.model.leaks else "No leak was seen"
+        bound = self.model.bound
+        found = self.model.leaks or (bound is not None and bound.epsilon > 0)
+        leak = "A leak was found" if found else "No leak was seen"
         if self.outcome == "unknown":
             return f"{leak}. Whether the policy is exceeded needs a larger audit."
         return f"{leak}, and nothing above the policy. A stronger attack may still find more."

@@ -56,7 +56,7 @@ def finding(run: "ReportedModel") -> str:
     unit = whom(found.kind, run.unit)
     members = f"{unit} of the training set" if GROUP in run.kinds else f"training {unit}"
     said = (
-        f"“{run.name}” {'leaks' if run.leaks else 'was not seen to leak'}: {tried} ({found.name}) distinguishes "
+        f"“{run.name}” {audit.seen}: {tried} ({found.name}) distinguishes "
         f"{members} from others with an AUC of {found.auc:.3f} ({found.interval.words}; guessing: 0.5)"
     )
     if run.tpr is not None and not run.tpr.tied:
