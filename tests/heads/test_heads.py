@@ -144,6 +144,7 @@ def test_a_guarantee_has_its_numbers_and_assumptions() -> None:
     assert proven.as_swap().epsilon == pytest.approx(
         rp.privacy.dp_head.head_guarantee(mu=2 * proven.details["mu"], delta=1e-5, head="", records=1).epsilon
     )
+    assert proven.as_swap().compares == "data sets in which one patient is replaced by another (swap)."
     assert not any("read from the labels" in a.statement for a in proven.assumptions)
     unnamed = rp.dp_head(X, y, epsilon=1).guarantee()
     assert any("because of a single record" in a.statement for a in unnamed.assumptions)

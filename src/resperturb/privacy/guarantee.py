@@ -163,7 +163,7 @@ class Guarantee:
             epsilon=found.epsilon,
             max_tpr=found.max_tpr,
             neighbours="swap",
-            compares=COMPARED["swap"],
+            compares=COMPARED["swap"].replace("record", str(self.details.get("unit", "record"))),
             assumptions=(*self.assumptions, *unmet),
             ledger=swapped,
             details={**self.details, "converted_from": {"neighbours": "add_remove", "epsilon": self.epsilon}},
