@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+from collections import Counter
 from dataclasses import replace
 from multiprocessing import parent_process
 from typing import Any
@@ -81,7 +82,7 @@ def load_pair(
     _check_whole("limit", limit, None)
     place = chosen_data_in(data_in)
     train, test = read_records(str(spec), Columns(image_column, label_column, group_column, _pattern(group_pattern)))
-    skipped, noted = dict(train.skipped), dict(train.noted)
+    skipped, noted = Counter(dict(train.skipped)), Counter(dict(train.noted))
     if len(set(train.labels)) < 2:
         raise UsageError(
             f"The images of {train.origin} are all of one class ({train.labels[0]!r}), and a classifier needs two: "
@@ -91,9 +92,8 @@ def load_pair(
         kept, out = _held_out(train)
         train, test = train.select(kept), train.select(out)
     else:
-        for total, more in ((skipped, test.skipped), (noted, test.noted)):
-            for reason, count in more:
-                total[reason] = total.get(reason, 0) + count
+        skipped.update(dict(test.skipped))
+        noted.update(dict(test.noted))
     if (
         train.groups is not None
         and test.groups is not None

@@ -29,12 +29,10 @@ def verify_run(run: Run, *, with_data: bool = False) -> list[IntegrityCheck]:
         return checks
     own = (run.path / CONFIG, run.result_path)
     others = sorted(path for path in run.path.glob("*.json") if path not in own)
+    looks = {"model.safetensors": _weights, "metrics.jsonl": _metrics, "epsilon": _epsilon, "secrets": _secrets}
     return [
         *checks,
-        check("model.safetensors", partial(_weights, run)),
-        check("metrics.jsonl", partial(_metrics, run)),
-        check("epsilon", partial(_epsilon, run)),
-        check("secrets", partial(_secrets, run)),
+        *(check(what, partial(look, run)) for what, look in looks.items()),
         *(check(path.name, partial(_belongs, run, path)) for path in others),
         check("data", partial(_data, run, with_data)),
         *_audit(run),
