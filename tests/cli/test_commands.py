@@ -57,6 +57,12 @@ def test_training_and_deciding_load_no_library_that_they_do_not_use(tmp_path: Pa
     assert (tmp_path / "run" / "result.json").exists()
 
 
+def test_train_names_its_positive_class_or_how_many_classes_there_are(tmp_path: Path) -> None:
+    # A folder per patient, given as one per class, shows by its number of classes.
+    arguments = ["train", "--data", "fashion-sample", "--limit", "40", "--epochs", "1", "--out", f"{tmp_path}/run"]
+    assert "(means over 10 classes)" in CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).stdout
+
+
 def test_help_has_five_panels_and_a_short_line_for_every_command() -> None:
     lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout.splitlines()
     panels = [line.split()[1] for line in lines if line.startswith("╭─")]

@@ -389,6 +389,7 @@ def test_verify_finds_predictions_of_another_audit(audited_run: Run, noisy_run: 
     for place in (run.path, run.path / "audit"):
         verified = CliRunner().invoke(app, ["verify", str(place)])
         assert verified.exit_code == 0, verified.output
+        assert not verified.stdout.endswith("\n\n")
     name = Path("audit", "models", "000.npz")
     shutil.copy(noisy_run.path / name, run.path / name)
     for place in (run.path, run.path / "audit"):

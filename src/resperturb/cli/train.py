@@ -277,9 +277,11 @@ def _show(console: Any, run: Any, loaded: Any) -> None:
         f"{result.gap:.3f}, in {result.seconds:.0f} s",
     ]
     if result.auroc is not None and result.sensitivity is not None and result.specificity is not None:
+        classes = len(result.classes)
+        of = f"positive: {result.classes[1]}" if classes == 2 else f"means over {classes} classes"
         lines.append(
             f"On the test images: AUROC {result.auroc:.3f}, sensitivity {result.sensitivity:.3f}, specificity "
-            f"{result.specificity:.3f}" + (f" (positive: {result.classes[1]})" if len(result.classes) == 2 else "")
+            f"{result.specificity:.3f} ({of})"
         )
     for line in (*lines, loaded, *result.notes):
         console.print(str(line), markup=False)

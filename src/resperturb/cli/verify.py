@@ -56,4 +56,5 @@ def _show(console: Any, folder: Path, checks: "list[IntegrityCheck]", verbose: b
     for check in checks:
         if verbose or check.outcome != "ok":
             table.add_row(f"[{COLOURS[check.outcome]}]{check.outcome}[/]", escaped(check.what), escaped(check.detail))
-    console.print(table)
+    if table.row_count:
+        console.print(table)

@@ -189,7 +189,12 @@ def _groups(folder: Path, files: list[Path], column: str) -> list[str | None]:
         by_file = _metadata(metadata, column)
         return [by_file.get(key.as_posix()) for key in keys]
     if column == FOLDER:
-        return [key.parts[1] if len(key.parts) > 2 else None for key in keys]
+        if loose := next((file for file, key in zip(files, keys, strict=True) if len(key.parts) < 3), None):
+            raise UsageError(
+                f"{printable(loose)} lies in the folder of its class, {printable(loose.parent.name)}, and in none of "
+                f"a group: --group-column {FOLDER} needs <class>/<group>/<image>."
+            )
+        return [key.parts[1] for key in keys]
     if all(file.suffix.lower() not in SUFFIXES for file in files):
         return [dicom_value(file, column) for file in files]
     raise UsageError(
