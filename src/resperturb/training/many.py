@@ -15,8 +15,6 @@ from resperturb.training.loop import InterruptedTrainingError, resolve_config, t
 from resperturb.training.precision import settle_precision
 from resperturb.training.run import Run, held_run, open_run
 
-RUN_FILES = ("config.json", "metrics.jsonl", "model.safetensors")
-
 
 @dataclass(frozen=True)
 class TrainTask(Task):
@@ -40,7 +38,7 @@ class TrainTask(Task):
 
     def results(self) -> tuple[str, ...]:
         """The files of a run; its result comes last, as its presence says that it is finished."""
-        return (*RUN_FILES, "result.json")
+        return ("config.json", "metrics.jsonl", "model.safetensors", "result.json")
 
     def shared(self) -> Shared:
         """The images, if they are in memory."""
