@@ -85,6 +85,14 @@ def test_the_interval_that_is_shown_is_the_one_that_decides() -> None:
     assert outcomes == {"failed", "met", "unknown"}
 
 
+def test_the_upper_end_that_decides_is_not_corrected_for_the_number_of_attacks() -> None:
+    audit = audited(1, leak=0.5, rows=400)
+    (check,) = [one for one in gated(audit, policy(auc=0.6)).checks if one.interval is not None]
+    assert check.interval is not None
+    assert len(audit.fixed) > 1
+    assert check.interval.high < max(one.metrics["record"].auc_interval.high for one in audit.fixed)
+
+
 def test_a_group_has_limits_of_its_own_and_comes_first() -> None:
     checks = gated(audited(1, leak=1.0, rows=800, groups=200), policy(auc=0.6)).checks
     assert [check.demand for check in checks] == ["AUC per group", "AUC"]
