@@ -5,13 +5,18 @@ head, ``composition`` several of these together. They rest on ``gaussian`` (exac
 ``accounting``, and return a ``Guarantee``.
 """
 
+from typing import TYPE_CHECKING
+
+from resperturb.lazy import lazy_names
 from resperturb.privacy.accounting import tail_delta
-from resperturb.privacy.additive import additive_guarantee, calibrate_additive
-from resperturb.privacy.composition import compose
-from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_guarantee
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.guarantee import WEAK_UP_TO, Assumption, Guarantee, nothing_proven
-from resperturb.privacy.length import TrainingLength, training_length
+
+if TYPE_CHECKING:
+    from resperturb.privacy.additive import additive_guarantee, calibrate_additive
+    from resperturb.privacy.composition import compose
+    from resperturb.privacy.dpsgd import calibrate_dpsgd, dpsgd_guarantee
+    from resperturb.privacy.length import TrainingLength, training_length
 
 __all__ = [
     "WEAK_UP_TO",
@@ -28,3 +33,13 @@ __all__ = [
     "tail_delta",
     "training_length",
 ]
+
+# Results of audits need guarantees alone.
+_ROOMS = {
+    "additive": ["additive_guarantee", "calibrate_additive"],
+    "composition": ["compose"],
+    "dpsgd": ["calibrate_dpsgd", "dpsgd_guarantee"],
+    "length": ["TrainingLength", "training_length"],
+}
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _ROOMS)
