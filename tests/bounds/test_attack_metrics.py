@@ -99,7 +99,27 @@ def test_it_agrees_with_the_definitions() -> None:
     for point, allowed in zip(found.tpr_at_fpr, (0, 0, 2, 20), strict=True):
         hits = int((ins > np.sort(outs)[-1 - allowed]).sum())
         assert point.tpr == hits / 300
-        assert point.interval == binomial_interval(hits, 300, 0.95)
+        fixed = binomial_interval(hits, 300, 0.95)  # at a known threshold
+        assert (
+            point.interval == fixed
+            if point.fpr == 0
+            else point.interval.low < fixed.low < fixed.high < point.interval.high
+        )
+
+
+@pytest.mark.parametrize(("mu", "fpr", "nonmembers"), [(2.0, 0.01, 1000), (2.0, 0.1, 300), (0.5, 0.01, 150)])
+def test_the_interval_of_a_rate_covers_it_though_its_threshold_is_estimated(
+    mu: float, fpr: float, nonmembers: int
+) -> None:
+    """Clopper and Pearson's interval at a fixed threshold missed the rate of the first setting in 30% of audits."""
+    rng = np.random.default_rng(7)
+    truth, low, high = norm.sf(norm.isf(fpr) - mu), 0, 0
+    for _ in range(TRIALS):
+        point = attack_metrics(rng.normal(mu, 1, 1000), rng.normal(0, 1, nonmembers), rates=(fpr,)).tpr_at_fpr[0]
+        low, high = low + (point.interval.low > truth), high + (point.interval.high < truth)
+        assert point.estimate.interval(0.9).low >= point.interval.low
+    assert covers(0.975, TRIALS - low)
+    assert covers(0.975, TRIALS - high)
 
 
 def test_units_of_one_record_each_are_records() -> None:

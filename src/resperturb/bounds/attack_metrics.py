@@ -3,17 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from resperturb.bounds.arrays import Bools, Ints
-from resperturb.bounds.intervals import Estimate, Interval
+from resperturb.bounds.intervals import Estimate, Interval, Threshold
 from resperturb.bounds.metrics import FALSE_POSITIVE_RATES, auc, balanced_accuracy, can_be_seen, roc_curve
 from resperturb.bounds.scores import Scores, check_probability, check_scores
 from resperturb.errors import UsageError
 
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 HALF = float(np.nextafter(0.5, 1.0))
 
 
@@ -22,9 +23,10 @@ class TruePositiveRate:
     """The true positive rate at a false positive rate of at most ``fpr``.
 
     The threshold is the lowest at which at most a share ``fpr`` of the non-members is accepted; nothing is
-    interpolated. ``interval`` is exact (Clopper-Pearson) for that threshold and for independent units: where records
-    share units, units are counted. ``p_value`` is how often a model without signal is attacked as well. ``tied`` says
-    that nothing could be accepted because the highest score belongs to too many non-members.
+    interpolated. ``interval`` is about the threshold that a share ``fpr`` of all non-members exceeds, of which these
+    are a sample; where records share units, units are counted. ``p_value`` is how often a model without signal is
+    attacked as well. ``tied`` says that nothing could be accepted because the highest score belongs to too many
+    non-members.
     """
 
     fpr: float
@@ -207,7 +209,8 @@ def _rates(
         # 0.29 * 100 is 28.999999999999996: the user meant 29.
         last = int(np.searchsorted(curve.fpr * outs.size, np.floor(rate * outs.size + 1e-9) + 0.5)) - 1
         hits = round(float(curve.tpr[last]) * ins.size)
-        share = Estimate(hits / ins.size, 0.0, own, "exact")
+        threshold = _threshold(ins, outs, float(rate), own, other) if rate else None
+        share = Estimate(hits / ins.size, 0.0, own, "exact", threshold)
         # So many members stand above all but the few non-members that may be accepted: of the candidates with the
         # highest scores, in an order that is chance alone, no more than these few are non-members.
         accepted, units = int(rate * other + 1e-9), round(share.value * own)
@@ -215,6 +218,21 @@ def _rates(
         tied = last == 0 and bool((outs == highest).any()) and bool((ins == highest).any())
         found.append(TruePositiveRate(float(rate), share.value, share.interval(confidence), share, p_value, tied))
     return found
+
+
+def _threshold(ins: Scores, outs: Scores, rate: float, own: int, other: int) -> Threshold:
+    """Count the members above ranks of the non-members: all of the first ranks, and then some, each 8% further."""
+    most = min(other, rate * other + 8 * math.sqrt(rate * other) + 16)
+    places = np.unique(np.concatenate([np.arange(1, 17), 16 * 1.08 ** np.arange(1, 150)]).astype(int))
+    places = places[places <= most]
+    records = np.minimum(np.round(places * outs.size / other).astype(int), outs.size)
+    scores, highest = np.sort(ins), np.sort(outs)[::-1][records - 1]
+
+    def units(smaller: NDArray[np.int64]) -> tuple[int, ...]:
+        return tuple(np.round((ins.size - smaller) / ins.size * own).astype(int).tolist())
+
+    at, above = (units(np.searchsorted(scores, highest, side)) for side in SIDES)
+    return Threshold(rate, other, tuple(places.tolist()), at, above)
 
 
 def _area(ins: Scores, outs: Scores, own: Ints, other: Ints) -> Estimate:

@@ -48,17 +48,47 @@ def binomial_interval(successes: int, trials: int, confidence: float) -> Interva
 
 
 @dataclass(frozen=True)
+class Threshold:
+    """What is known of the threshold of a true positive rate, which is estimated from non-members too.
+
+    ``others`` non-members were scored. ``places`` are ranks among them, from the highest; ``at`` and ``above`` count
+    the members whose score is at least, or above, the score of that rank.
+    """
+
+    fpr: float
+    others: int
+    places: tuple[int, ...]
+    at: tuple[int, ...]
+    above: tuple[int, ...]
+
+    def interval(self, members: int, confidence: float) -> Interval:
+        """Bound the rate at the threshold that a share ``fpr`` of all non-members exceeds.
+
+        The number of scored non-members that exceed it is binomial, so it lies between the scores of two ranks. Each
+        end spends half of its error on the rank and half on the members counted there.
+        """
+        error, places = (1 - confidence) / 4, np.asarray(self.places, dtype=np.float64)
+        reached = betainc(places, self.others - places + 1, self.fpr)  # that at least as many exceed it
+        low = int(np.count_nonzero(1 - reached <= error))  # the first so many ranks lie above it
+        high = int(np.count_nonzero(reached > error))  # and from this one on below
+        least = 1 - float(upper_limit(members - self.above[low - 1], members, error)) if low else 0.0
+        return Interval(least, float(upper_limit(self.at[high], members, error)) if high < len(places) else 1.0)
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A measured share with what its interval needs at any confidence.
 
     ``error`` is its standard error, on the logit scale where ``scale`` is ``logit``, and ``freedom`` are Student's
-    degrees of freedom; below 1 nothing is known. An ``exact`` one is a binomial rate of ``freedom`` trials.
+    degrees of freedom; below 1 nothing is known. An ``exact`` one is a binomial rate of ``freedom`` trials, at a
+    threshold that is fixed or, with ``threshold``, estimated.
     """
 
     value: float
     error: float
     freedom: float
     scale: Literal["logit", "plain", "exact"]
+    threshold: Threshold | None = None
 
     def interval(self, confidence: float) -> Interval:
         """Return the two-sided interval at a confidence.
@@ -70,6 +100,9 @@ class Estimate:
             return Interval(0.0, 1.0)
         if self.scale == "exact":
             trials = round(self.freedom)
+            if self.threshold is not None:
+                low, high = self.threshold.interval(trials, confidence)
+                return Interval(min(low, self.value), max(high, self.value))
             return binomial_interval(round(self.value * trials), trials, confidence)
         reach = -float(stdtrit(self.freedom, (1 - confidence) / 2)) * self.error
         if self.scale == "logit":

@@ -77,7 +77,7 @@ def _show_tables(found: "ScoreAudit", console: Any) -> None:
     from resperturb.bounds.registry import BOUNDS
 
     metrics = found.metrics
-    rates = Table("false positive rate", "true positive rate", "Clopper-Pearson", box=None)
+    rates = Table("false positive rate", "true positive rate", "interval", box=None)
     for at in metrics.tpr_at_fpr:
         ends = f"{at.interval.low:.4f} to {at.interval.high:.4f}"
         rates.add_row(f"{at.fpr:.1%}", shown_rate(metrics.at_fpr(at.fpr)), ends)
