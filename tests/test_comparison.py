@@ -2,24 +2,34 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+
+import resperturb as rp
+from resperturb.bounds.attack_metrics import attack_metrics
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "benchmarks" / "comparison"
 RESULT = json.loads((ROOT / "docs" / "results" / "comparison.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def measure() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("measure", SCRIPTS / "measure.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def measure() -> ModuleType:
+    return script("measure")
 
 
 def test_the_tables_of_the_page_are_those_of_the_result(measure: ModuleType) -> None:
@@ -36,3 +46,25 @@ def test_the_lines_of_glue_are_those_of_the_scripts_today(measure: ModuleType) -
 def test_only_lines_with_code_are_glue(measure: ModuleType) -> None:
     assert measure.lines_of_code('"""Says."""\n\nimport os  # why\n# more\nx = [\n    1,\n]\n') == 4
     assert measure.lines_of_code('def f():\n    """Says."""\n    return """a\nb"""\n') == 3
+
+
+def test_the_scores_of_an_audit_are_kept_for_other_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = np.random.default_rng(0).normal(size=(60, 4))
+    labels = (features[:, 0] > 0).astype(int)
+
+    def train(indices: NDArray[np.int64], seed: int) -> object:
+        right = np.random.default_rng(seed).uniform(0.5, 0.9, 60)
+        right[indices] += 0.1
+        answers = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
+        return lambda rows: answers[rows]
+
+    found = rp.audit(train, labels=labels, shadows=4, out=tmp_path / "audit", jobs=1)
+    out = tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["", "models.npz", "0", str(out)])
+    script("shared").finish_audit(found)
+
+    said = json.loads(out.read_text())
+    assert said["epsilon"] == found.epsilon_lower.epsilon
+    with np.load(out.with_suffix(".npz")) as kept:
+        scores, members = kept["scores"], kept["members"]
+    assert attack_metrics(scores[members], scores[~members]).auc == pytest.approx(said["attacks"][0]["auc"])

@@ -1,6 +1,6 @@
 """Run every tool on the same models, each in an environment of its own, and write docs/results/comparison.json.
 
-    python benchmarks/comparison/measure.py runs/comparison resperturb=python art=venv-art/bin/python ...
+    python benchmarks/comparison/measure.py runs/comparison ART=venv-art/bin/python bounds-resperturb=python ...
     python benchmarks/comparison/measure.py runs/comparison              # collect it, and print the page's tables
 
 Each script says what its environment needs. Names: those of ``SCRIPTS``, and ``bounds-resperturb``,
@@ -24,6 +24,7 @@ import numpy as np
 HERE = Path(__file__).parent
 RESULT = HERE.parents[1] / "docs" / "results" / "comparison.json"
 TARGET = 0
+NULLS = "200"  # sets of scores without signal
 SCRIPTS = {
     "resperturb, your training": "run_audit.py",
     "resperturb, given predictions": "run_predictions.py",
@@ -170,7 +171,7 @@ def main() -> None:
         python = str(Path(python).absolute()) if os.sep in python else python
         if name.startswith("bounds-"):
             tool = name.removeprefix("bounds-")
-            arguments = [tool, str(folder), str(folder / f"{name}.json"), "10" if tool == "privacy-meter" else "0"]
+            arguments = [tool, str(folder), str(folder / f"{name}.json"), NULLS]
             _, code = cpu_seconds([python, str(HERE / "run_bounds.py"), *arguments], folder / f"{name}.log")
             print(name, "failed" if code else "done", flush=True)
         else:

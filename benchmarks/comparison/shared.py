@@ -49,8 +49,10 @@ def finish_audit(found: Any) -> None:
     said = {"attack": found.strongest.full_name, "attacks": attacks, "epsilon": bound.epsilon, "bound": bound.method}
     out = Path(sys.argv[3])
     if found.folder is not None:
-        with np.load(found.folder / "attacks" / f"{found.strongest.key}.npz") as kept:
-            sides = kept["members"], kept["nonmembers"]
-        members = np.repeat([True, False], [len(side) for side in sides])
-        np.savez_compressed(out.with_suffix(".npz"), scores=np.concatenate(sides), members=members)
+        from resperturb.auditing import open_scores
+
+        kept = open_scores(found.folder).pooled(found.strongest.key, found.strongest.kind)
+        members = np.repeat([True, False], [len(kept.members), len(kept.nonmembers)])
+        scores = np.concatenate([kept.members, kept.nonmembers])
+        np.savez_compressed(out.with_suffix(".npz"), scores=scores, members=members)
     out.write_text(json.dumps(said) + "\n")
