@@ -38,6 +38,22 @@ def test_the_tables_of_the_page_are_those_of_the_result(measure: ModuleType) -> 
         assert table in page
 
 
+def test_the_bounds_of_the_result_are_those_of_the_library_today() -> None:
+    assert list(RESULT["bounds"]["resperturb"]["false_claims"]) == list(script("run_bounds").resperturb())
+
+
+def test_what_the_page_says_of_the_bounds_follows_from_the_result() -> None:
+    page = " ".join((ROOT / "docs" / "comparison.md").read_text().split())
+    ours, jax, meter = (RESULT["bounds"][tool] for tool in ("resperturb", "jax-privacy", "privacy-meter"))
+    assert "It shows more on all five scores." in page
+    assert [ours["scores"][name]["one_run"] > found["one_run"] for name, found in jax["scores"].items()] == [True] * 5
+
+    assert {ours["nulls"], jax["nulls"], meter["nulls"]} == {200}
+    false = [*meter["false_claims"].values(), *jax["false_claims"].values(), *ours["false_claims"].values()]
+    said = "Privacy Meter's was in **{}**, jax-privacy's `one_run` in {} and `one_run_fdp` in {}, ours in {}."
+    assert said.format(*false) in page
+
+
 def test_the_lines_of_glue_are_those_of_the_scripts_today(measure: ModuleType) -> None:
     for name, tool in RESULT["tools"].items():
         assert tool["glue_lines"] == measure.lines_of_code((SCRIPTS / tool["script"]).read_text()), name
