@@ -83,9 +83,6 @@ defence must do.
 One small data set, one network, and test accuracies up to {best:.2f}. Stronger attacks may exist, and an attack that
 finds less is no proof of less leakage. Averages say nothing about the most exposed person. The numbers are in
 [frontier-{name}.json](results/frontier-{name}.json).
-
-About half of the DP heads here took two steps per epoch with the same noise, a defect that is mended since. The
-epsilon of these heads does not hold, and the rows of DP heads must be measured again.
 """
 
 
