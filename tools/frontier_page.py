@@ -24,11 +24,12 @@ TEXT = """# Defences at equal accuracy
 
 ![{found.title}](images/frontier.svg)
 
-*Settings that leak less than ordinary regularisation of their accuracy are drawn strongly, with their strengths; all
-others are pale. One line per defence runs through its strengths, from no defence. The black line runs through the
-checkpoints of training without a defence, which is early stopping. Crosses are 95% intervals over
-{found.models} models per setting. Ordinary regularisation dominates the shaded region. Canaries are of the kind that
-exposes each defence most, or of all kinds where these are too few for the rate.*
+*Settings that leak less than ordinary regularisation of their accuracy are drawn strongly, with their strengths; so
+are those that are more accurate than all of it and leak less than the most accurate of it. All others are pale. One
+line per defence runs through its strengths, from no defence. The black line runs through the checkpoints of training
+without a defence, which is early stopping. Crosses are 95% intervals over {found.models} models per setting. Ordinary
+regularisation dominates the shaded region. Canaries are of the kind that exposes each defence most, or of all kinds
+where these are too few for the rate.*
 
 ## At equal accuracy
 Each setting is compared with the least leaking comparator of at least its test accuracy, model by model on the same

@@ -97,9 +97,21 @@ def alt_text(result: FrontierResult) -> str:
 
 
 def _better(result: FrontierResult, endpoint: str) -> set[str]:
-    """Name the settings that leak less than ordinary regularisation of their accuracy."""
-    found = (one for one in result.comparisons if one.endpoint == endpoint and not one.against)
-    return {one.setting for one in found if one.verdict == "leaks less"}
+    """Name the settings that leak less than ordinary regularisation of their accuracy.
+
+    One that is more accurate than all of it was compared with none; it must leak less than the most accurate.
+    """
+    found = [one for one in result.comparisons if one.endpoint == endpoint and not one.against]
+    names = {one.setting for one in found if one.verdict == "leaks less"}
+    ordinary = [one.final for one in result.settings if one.ordinary]
+    if found and ordinary:
+        best = max(ordinary, key=lambda stage: stage.accuracy.value)
+        others = {one.name: one.final for one in result.settings if not one.ordinary}
+        for name in others.keys() - {one.setting for one in found}:
+            above = others[name].accuracy.value > best.accuracy.value
+            if above and others[name].leaks[endpoint].high < best.leaks[endpoint].low:
+                names.add(name)
+    return names
 
 
 def _panels(finals: Sequence[Stage]) -> list[Panel]:
