@@ -69,8 +69,8 @@ class Threshold:
         """
         error, places = (1 - confidence) / 4, np.asarray(self.places, dtype=np.float64)
         reached = betainc(places, self.others - places + 1, self.fpr)  # that at least as many exceed it
-        low = int(np.count_nonzero(1 - reached <= error))  # the first so many ranks lie above it
-        high = int(np.count_nonzero(reached > error))  # and from this one on below
+        low = int(np.count_nonzero(1 - reached <= error))  # ranks that lie above it
+        high = int(np.count_nonzero(reached > error))  # the first rank below it
         least = 1 - float(upper_limit(members - self.above[low - 1], members, error)) if low else 0.0
         return Interval(least, float(upper_limit(self.at[high], members, error)) if high < len(places) else 1.0)
 
