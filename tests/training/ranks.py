@@ -85,4 +85,3 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    os._exit(0)  # torch may abort while it takes down the threads of its process groups

@@ -5,6 +5,7 @@ Everything else that they must agree on (an error, a request to stop, what the c
 group, on the CPU, of the few calls of :class:`World`, so that it is the same code on every kind of device.
 """
 
+import atexit
 import ctypes
 import logging
 import os
@@ -12,6 +13,7 @@ import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from resperturb.errors import ResperturbError, UsageError
 # torchrun ends the others when a process dies. A machine that vanishes is noticed by this limit alone; it is long,
 # since the first process may measure the accuracy of many images while the others wait.
 LONGEST_WAIT = timedelta(hours=6)
+SECONDS_FOR_GLOO = 0.5
 _PR_SET_PDEATHSIG = 1
 
 T = TypeVar("T")
@@ -213,6 +216,8 @@ def _join(accelerator: str) -> World:
     store = PrefixStore(f"attempt-{attempt}", next(rendezvous("env://"))[0])
     dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
+    # A thread of gloo that frees its last tensor while Python finalizes aborts the process (torch 2.13).
+    atexit.register(time.sleep, SECONDS_FOR_GLOO)
     return World(rank, size, group=group)
 
 
