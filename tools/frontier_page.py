@@ -1,11 +1,11 @@
-"""Write docs/frontier.md, its picture, and sentences of other pages from the result of the frontier study.
+"""Write docs/frontier*.md, their pictures, and sentences of other pages from the results of the frontier studies.
 
-python -m tools.frontier_page docs/results/frontier-fashion.json .
+python -m tools.frontier_page .
 """
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.frontier_study import STUDIES
@@ -16,13 +16,15 @@ from resperturb.frontiers.figure import figure
 from resperturb.frontiers.page import Table, comparison_tables, settings_table
 
 NOISE = ("additive", "additive-no-input", "additive-decay", "multiplicative", "ensemble")
+# The studies with a page, the first of which is the main one, and what their data are called.
+PAGES = {"fashion": ("frontier", "Fashion-MNIST"), "cifar10": ("frontier-cifar10", "CIFAR10")}
 # Files with sentences between marks, <!-- frontier:claim --> and <!-- end -->, and the path from there to docs/.
 SAID_IN = {"README.md": "docs/", "docs/index.md": "", "docs/how-to/compare.md": "../"}
-TEXT = """# Defences at equal accuracy
+TEXT = """# Defences at equal accuracy{of}
 
 {found.title}. {claim}
 
-![{found.title}](images/frontier.svg)
+![{found.title}](images/{file}.svg)
 
 *Settings that leak less than ordinary regularisation of their accuracy are drawn strongly, with their strengths; so
 are those that are more accurate than all of it and leak less than the most accurate of it. All others are pale. One
@@ -30,7 +32,7 @@ line per defence runs through its strengths, from no defence. The black line run
 without a defence, which is early stopping. Crosses are 95% intervals over {found.models} models per setting. Ordinary
 regularisation dominates the shaded region. Canaries are of the kind that exposes each defence most, or of all kinds
 where these are too few for the rate.*
-
+{others}
 ## At equal accuracy
 Each setting is compared with the least leaking comparator of at least its test accuracy, model by model on the same
 coins. The comparator is chosen on one half of the models and compared on the other. Checkpoints count as comparators,
@@ -62,7 +64,7 @@ The AUC on each kind of canary. The kind that is made to expose a defence is in 
 - **Data**: {recipe[data][limit]} images of `{recipe[data][spec]}`, {size} by {size} pixels. {found.records} of them
   are candidates, and {population} are in no training set.
 - **Training**: {recipe[model]}, {recipe[epochs]} epochs, batches of {recipe[batch_size]}, learning rate
-  {recipe[lr]:g}, in 32 bits.
+  {recipe[lr]:g}, in {precision}. Noisy models are attacked after the last {noisy} checkpoints, others after all.
 - **Design**: {found.models} models of each setting, each trained on a random half of the candidates. Coins and seeds
   are the same for every setting. Each model is the target once. The models outside its pair are its shadow models.
 - **Attack**: {found.attack}. It was fixed before anything was trained.
@@ -71,7 +73,7 @@ The AUC on each kind of canary. The kind that is made to expose a defence is in 
 {left_out}
 ```console
 $ python -m benchmarks.frontier_study {name} runs/frontier --models {found.models} --save
-$ python -m tools.frontier_page docs/results/frontier-{name}.json .
+$ python -m tools.frontier_page .
 ```
 
 ## The protocol of Aerni et al.
@@ -87,26 +89,41 @@ finds less is no proof of less leakage. Averages say nothing about the most expo
 """
 
 
-def main(results: Path, root: Path) -> None:
-    """Write the page and its picture, and fill in the sentences."""
-    found = read_frontier(results)
-    (root / "docs" / "frontier.md").write_text(page(found, results.stem.removeprefix("frontier-")))
-    (root / "docs" / "images" / "frontier.svg").write_text(figure(found) + "\n")
+def main(root: Path) -> None:
+    """Write the pages of the studies that are there and their pictures, and fill in the sentences."""
+    found = studies(root)
+    for name, study in found.items():
+        file, _ = PAGES[name]
+        (root / "docs" / f"{file}.md").write_text(page(found, name))
+        (root / "docs" / "images" / f"{file}.svg").write_text(figure(study) + "\n")
     for name, docs in SAID_IN.items():
         (root / name).write_text(filled((root / name).read_text(), found, docs))
 
 
-def filled(text: str, found: FrontierResult, docs: str) -> str:
+def studies(root: Path) -> dict[str, FrontierResult]:
+    """Read the results that are there."""
+    paths = {name: root / "docs" / "results" / f"frontier-{name}.json" for name in PAGES}
+    return {name: read_frontier(path) for name, path in paths.items() if path.exists()}
+
+
+def filled(text: str, found: Mapping[str, FrontierResult], docs: str) -> str:
     """Replace the text between the marks."""
+    first = next(iter(found.values()))
     said = {
-        "claim": f"{claim(found)} [The study]({docs}frontier.md).",
-        "members": members(found),
-        "picture": f"![{found.title}]({docs}images/frontier.svg)",
+        "claim": " ".join(f"{claim(study)} [{link}]({docs}{file}.md)." for link, file, study in _linked(found)),
+        "members": members(first),
+        "picture": f"![{first.title}]({docs}images/frontier.svg)",
     }
     for mark, words in said.items():
         pattern = rf"(<!-- frontier:{mark} -->\n?).*?(\n?<!-- end -->)"
         text = re.sub(pattern, lambda m, words=words: f"{m[1]}{words}{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
     return text
+
+
+def _linked(found: Mapping[str, FrontierResult]) -> Iterator[tuple[str, str, FrontierResult]]:
+    for name, study in found.items():
+        file, data = PAGES[name]
+        yield f"The study on {data}" if len(found) > 1 else "The study", file, study
 
 
 def claim(found: FrontierResult) -> str:
@@ -118,8 +135,14 @@ def claim(found: FrontierResult) -> str:
     lows, highs = zip(*(one.difference.interval for one in noise), strict=True)
     better, equal = (sum(one.verdict == verdict for one in noise) for verdict in ("leaks less", "equivalent"))
     gain = f"A gain over ordinary regularisation was measured in {better} of {len(noise)} settings."
+    gain = gain if better else "No gain over ordinary regularisation was measured."
+    if len(noise) == 1:
+        return (
+            f"**{gain}** At equal test accuracy, the attack AUC under {noise[0].setting} differed from that of "
+            f"regularised networks by {means[0]:+.3f} (joint 95% interval {lows[0]:+.3f} to {highs[0]:+.3f})."
+        )
     return (
-        f"**{gain if better else 'No gain over ordinary regularisation was measured.'}** At equal test accuracy, the "
+        f"**{gain}** At equal test accuracy, the "
         f"attack AUC of {len(noise)} settings of residual perturbation differed from that of regularised networks by "
         f"{min(means):+.3f} to {max(means):+.3f}. The joint 95% intervals lie within {min(lows):+.3f} and "
         f"{max(highs):+.3f}. {equal or 'None'} {'was' if equal < 2 else 'were'} equivalent within {found.margin:g}."
@@ -127,30 +150,38 @@ def claim(found: FrontierResult) -> str:
 
 
 def members(found: FrontierResult) -> str:
-    """Return the attack AUC under additive noise at gamma 0.5 and the change without the noise, in a sentence."""
-    auc = found["additive noise 0.5"].final.leaks[PRIMARY]
-    noise = [one.final.leaks for one in found.settings if one.defence in NOISE]
-    most = max(leaks[WEIGHTS_AUC].value - leaks[PRIMARY].value for leaks in noise)
+    """Return the attack AUC under noise and the change without the noise, in a sentence."""
+    noisy = [one for one in found.settings if one.defence in NOISE]
+    if not noisy:
+        return ""
+    shown = next((one for one in noisy if one.name == "additive noise 0.5"), noisy[-1])
+    leaks = [one.final.leaks for one in noisy]
+    most = max(leak[WEIGHTS_AUC].value - leak[PRIMARY].value for leak in leaks)
+    of = f"at gamma {shown.strength:g}" if shown.defence == "additive" else f"under {shown.name}"
     return (
-        f"**Strong attacks still find members** at gamma 0.5 (AUC {auc.words()}). Taking the noise off added at most "
-        f"{max(0.0, most):.3f} AUC in {len(noise)} settings: the protection comes from training with noise."
+        f"**Strong attacks still find members** {of} (AUC {shown.final.leaks[PRIMARY].words()}). Taking the noise "
+        f"off added at most {max(0.0, most):.3f} AUC in {len(noisy)} settings: the protection comes from training "
+        "with noise."
     )
 
 
-def page(found: FrontierResult, name: str) -> str:
-    """Return the page.
-
-    Args:
-        found: What the study found.
-        name: Name of the study, for its settings.
-    """
+def page(studied: Mapping[str, FrontierResult], name: str) -> str:
+    """Return the page of the study of this name."""
+    found, (file, data) = studied[name], PAGES[name]
     recipe, settings = STUDIES[name]
     tables = comparison_tables(found)
+    first = name == next(iter(PAGES))
+    others = [one for one in _linked(studied) if one[1] != file] if first else []
     return TEXT.format(
         found=found,
         name=name,
+        file=file,
+        of="" if first else f" on {data}",
+        others="".join(f"\n**[{link}]({page}.md)**: {study.title}. {claim(study)}\n" for link, page, study in others),
         recipe=recipe,
-        size=recipe["data"]["image_size"],
+        size=recipe["data"].get("image_size", 32),
+        precision="bf16" if "precision" in recipe else "32 bits",
+        noisy=settings["noisy_checkpoints"],
         population=settings["population"],
         claim=claim(found),
         members=members(found),
@@ -161,7 +192,7 @@ def page(found: FrontierResult, name: str) -> str:
         checkpoints=markdown(checkpoints(found.settings[0])),
         protocol=markdown((["demand", "met", "how"], [list(row) for row in protocol(found)])),
         best=best(found),
-        left_out="".join(f"- Left out: {one}.\n" for one in found.left_out),
+        left_out="".join(f"- Left out {one}.\n" for one in found.left_out),
     )
 
 
@@ -219,6 +250,7 @@ def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
     against = [one.setting for one in found.comparisons if one.against == "dpsgd"]
     heuristics = sum(not one.formal for one in found.settings)
     rate = "yes" if CANARY_TPR in plain.leaks else "no"
+    rare = "0.1% on records" if tpr_name(0.001) in plain.leaks else "0.1% needs 1,000 non-members"
     masked = [one for one in found.settings if one.words != one.name]
     hidden = ", ".join(f"{one.name} {one.final.leaks[LABELS_AUC].value:.3f}" for one in masked) or "none"
     named = [one for one in found.settings if one.exposed is not None]
@@ -237,7 +269,7 @@ def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
         ("most vulnerable records", "yes", f"canaries; {exposed} records per setting are named as exposed"),
         ("a canary per defence", "yes", kinds),
         ("canaries are rare", "yes" if share <= 0.02 else "no", f"{100 * share:.1f}% of the candidates"),
-        ("TPR at a low FPR", rate, "at 1%, on canaries and records; 0.1% needs 1,000 non-members"),
+        ("TPR at a low FPR", rate, f"at 1%, on canaries and records; {rare}"),
         ("every model is a target", "yes", f"{found.models} targets per setting"),
         (
             "adaptive attacks",
@@ -263,6 +295,6 @@ def protocol(found: FrontierResult) -> Sequence[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]))

@@ -4,17 +4,15 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from benchmarks.frontier_study import EVERY, STUDIES, study
-from resperturb.frontiers import FrontierResult, SettingResult, read_frontier
+from resperturb.frontiers import FrontierResult, SettingResult
 from resperturb.frontiers.compare import comparisons_of
 from resperturb.frontiers.curve import CANARY_TPR, LABELS_AUC, PRIMARY, WEIGHTS_AUC, Curve
 from resperturb.frontiers.defence import DEFENCES, settings_of
-from tools.frontier_page import SAID_IN, claim, filled, main, members, page, protocol
+from tools.frontier_page import PAGES, SAID_IN, claim, filled, main, members, page, protocol, studies
 
 ROOT = Path(__file__).parents[2]
-KEPT = ROOT / "docs" / "results" / "frontier-fashion.json"
 
 
 def simulated() -> FrontierResult:
@@ -61,7 +59,7 @@ def test_the_study_is_set_up_with_few_canaries_of_the_kinds_that_expose_its_defe
 
 def test_the_page_has_the_results(tmp_path: Path) -> None:
     found = simulated()
-    text = page(found, "fashion")
+    text = page({"fashion": found}, "fashion")
     assert text.startswith("# Defences at equal accuracy\n\n" + found.title)
     assert "{" not in text
     for setting in found.settings:
@@ -88,19 +86,30 @@ def test_the_sentence_elsewhere_carries_the_interval_and_is_written_between_its_
         (tmp_path / name).write_text(
             "- <!-- frontier:claim -->old<!-- end --> kept <!-- frontier:members -->\n<!-- end -->"
         )
-    main(found.save(tmp_path / "frontier-fashion.json"), tmp_path)
+    (tmp_path / "docs" / "results").mkdir()
+    found.save(tmp_path / "docs" / "results" / "frontier-fashion.json")
+    main(tmp_path)
     written = (
         f"- <!-- frontier:claim -->{said} [The study](docs/frontier.md).<!-- end --> kept <!-- frontier:members -->\n"
     )
     assert (tmp_path / "README.md").read_text() == f"{written}{members(found)}<!-- end -->"
-    assert (tmp_path / "docs" / "frontier.md").read_text() == page(found, "fashion")
+    assert (tmp_path / "docs" / "frontier.md").read_text() == page({"fashion": found}, "fashion")
     assert (tmp_path / "docs" / "images" / "frontier.svg").read_text().startswith("<svg")
 
 
-@pytest.mark.skipif(not KEPT.exists(), reason="the study is not there")
-def test_the_page_and_the_sentences_are_those_of_the_kept_study() -> None:
-    found = read_frontier(KEPT)
-    assert (ROOT / "docs" / "frontier.md").read_text() == page(found, "fashion")
+def test_the_main_page_links_the_other_study() -> None:
+    found = {"fashion": simulated(), "cifar10": simulated()}
+    assert "[The study on CIFAR10](frontier-cifar10.md)" in page(found, "fashion")
+    text = page(found, "cifar10")
+    assert text.startswith("# Defences at equal accuracy on CIFAR10\n")
+    assert "frontier-cifar10.md" not in text
+    assert "32 by 32 pixels" in text
+
+
+def test_the_pages_and_the_sentences_are_those_of_the_kept_studies() -> None:
+    found = studies(ROOT)
+    for name in found:
+        assert (ROOT / "docs" / f"{PAGES[name][0]}.md").read_text() == page(found, name)
     for name, docs in SAID_IN.items():
         text = (ROOT / name).read_text()
         assert "<!-- frontier:claim -->" in text
