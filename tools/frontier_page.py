@@ -133,7 +133,9 @@ def claim(found: FrontierResult) -> str:
         return "No setting of residual perturbation has an ordinary regulariser of its test accuracy to compare with."
     means = [one.difference.mean for one in noise]
     lows, highs = zip(*(one.difference.interval for one in noise), strict=True)
-    better, equal = (sum(one.verdict == verdict for one in noise) for verdict in ("leaks less", "equivalent"))
+    better, worse, equal = (
+        sum(one.verdict == verdict for one in noise) for verdict in ("leaks less", "leaks more", "equivalent")
+    )
     gain = f"A gain over ordinary regularisation was measured in {better} of {len(noise)} settings."
     gain = gain if better else "No gain over ordinary regularisation was measured."
     if len(noise) == 1:
@@ -145,7 +147,8 @@ def claim(found: FrontierResult) -> str:
         f"**{gain}** At equal test accuracy, the "
         f"attack AUC of {len(noise)} settings of residual perturbation differed from that of regularised networks by "
         f"{min(means):+.3f} to {max(means):+.3f}. The joint 95% intervals lie within {min(lows):+.3f} and "
-        f"{max(highs):+.3f}. {equal or 'None'} {'was' if equal < 2 else 'were'} equivalent within {found.margin:g}."
+        f"{max(highs):+.3f}. {worse or 'None'} leaked more, and {equal or 'none'} {'was' if equal < 2 else 'were'} "
+        f"equivalent within {found.margin:g}."
     )
 
 

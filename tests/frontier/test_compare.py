@@ -145,6 +145,38 @@ def simulated(rng: np.random.Generator, effect: float, models: int = 16) -> tupl
     return scored(values, members), members
 
 
+def few_canaries(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of 12 canaries in 64 models, each canary with its own strength, under a new draw of the coins."""
+    own = np.random.default_rng(0)
+    strength, base = 2.5 + own.normal(size=12), 0.7 * own.normal(size=12)
+    coins = rng.random((32, 12)) < 0.5
+    members = np.stack([coins, ~coins], axis=1).reshape(64, 12)
+    noise = rng.standard_t(4, (count, 64, 12))
+    return base + members * strength + noise, members
+
+
+def test_the_interval_of_a_tpr_on_few_canaries_covers_and_choosing_on_one_half_does_not_favour_it() -> None:
+    from resperturb.bounds.targets import mean_estimate
+
+    rng = np.random.default_rng(8)
+    kinds = np.array(["record"] * 2 + ["mislabelled"] * 12)
+    records = np.tile(np.eye(2, dtype=bool), (32, 1))
+    found, chosen = [], []
+    for _ in range(60):
+        scores, members = few_canaries(rng, 10)
+        every = np.hstack([records, members])
+        rates = {
+            str(k): leaks_of(np.hstack([records, one]), every, kinds, np.arange(14))[CANARY_TPR]
+            for k, one in enumerate(scores)
+        }
+        found.append(mean_estimate(rates["0"]))
+        chosen.append(best_of(rates, np.arange(64) // 2)[1].mean())
+    truth = np.mean([one.value for one in found])
+    covered = sum(one.interval(0.95).low <= truth <= one.interval(0.95).high for one in found)
+    assert covered >= binom.ppf(1e-3, 60, 0.95)
+    assert abs(np.mean(chosen) - truth) < 0.06
+
+
 @pytest.mark.parametrize(("endpoint", "statistic"), [(CANARY_AUC, "auc"), (CANARY_TPR, "tpr")])
 def test_intervals_of_canaries_that_are_pooled_over_targets_cover(endpoint: str, statistic: str) -> None:
     from resperturb.bounds.targets import mean_estimate

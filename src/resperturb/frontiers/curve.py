@@ -1,8 +1,7 @@
 """Curves in accuracy and leak: one setting of a defence, measured on K targets at the checkpoints of a training."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -24,6 +23,8 @@ ATTACK = "rmia-online"
 # The primary endpoint, fixed for every study, and what is reported besides.
 PRIMARY, CANARY_AUC = "AUC", "canary AUC"
 RATES = (0.01, 0.001)
+# The slope of the ROC curve is taken over so many non-members more than twice those above the threshold.
+SLOPE_PLACES = 5
 # Non-members that a TPR on one kind of canary needs: with fewer, its interval is as wide as its range.
 FEWEST_CANARIES = 300
 
@@ -91,8 +92,8 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
     Returns:
         One value per target of each endpoint: the AUC on records, their TPR where there are enough non-members, and
         the same on canaries, of each kind and of the one that is asked for. Each target has few canaries, so theirs
-        are pooled over targets: the values are the pooled statistic plus what each pair contributes to it
-        (delete-a-pair jackknife).
+        are pooled over targets: the mean of the values is the pooled statistic, and each has what its target
+        contributes.
 
     >>> members = np.eye(4, dtype=bool)
     >>> found = leaks_of(members + 0.0, members, np.array(["record"] * 4), np.arange(4))
@@ -120,8 +121,8 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
 def _on_canaries(name: str, scores: Floats, members: Bools) -> dict[str, Floats]:
     rates = [fpr for fpr in RATES if can_be_seen(fpr, int((~members).sum()))]
     return {
-        f"{name} AUC": _pooled(scores, members, auc),
-        **{tpr_name(fpr, name): _pooled(scores, members, partial(tpr, fpr=fpr)) for fpr in rates},
+        f"{name} AUC": _pooled_auc(scores, members),
+        **{tpr_name(fpr, name): _pooled_tpr(scores, members, fpr) for fpr in rates},
     }
 
 
@@ -136,18 +137,35 @@ def tpr(members: Floats, nonmembers: Floats, fpr: float) -> float:
     return float((members > threshold).mean())
 
 
-def _pooled(scores: Floats, members: Bools, statistic: Callable[[Floats, Floats], float]) -> Floats:
-    """Pool all targets, and give each the share that its pair contributes: the mean is the pooled statistic."""
+def _pooled_auc(scores: Floats, members: Bools) -> Floats:
+    """Pool all targets, and give each the share that its pair contributes (delete-a-pair jackknife)."""
 
     def over(chosen: Bools) -> float:
-        return statistic(scores[chosen][members[chosen]], scores[chosen][~members[chosen]])
+        return auc(scores[chosen][members[chosen]], scores[chosen][~members[chosen]])
 
     pairs = np.arange(len(scores)) // 2
     whole = over(np.ones(len(scores), dtype=bool))
     without = np.array([over(pairs != pair) for pair in np.unique(pairs)]) if len(scores) > 2 else np.array([whole])
     # The pseudo-value of a pair, once for each of its targets: the rule for means over targets then gives the
-    # standard error of the delete-a-pair jackknife.
+    # standard error of the jackknife.
     values: Floats = (whole + (len(without) - 1) * (without.mean() - without))[pairs]
+    return values
+
+
+def _pooled_tpr(scores: Floats, members: Bools, fpr: float) -> Floats:
+    """Pool all targets, and give each its share of the members above the threshold, linearised in the threshold.
+
+    A target with more false alarms than its share moves the threshold, and the rate by the slope of the ROC curve
+    there. The jackknife does not hold for a quantile: single pairs move it by much.
+    """
+    ins, outs = scores[members], np.sort(scores[~members])[::-1]
+    allowed = int(np.floor(fpr * outs.size + 1e-9))
+    first, last = 0, min(outs.size - 1, 2 * allowed + SLOPE_PLACES)
+    rise = float((ins > outs[last]).mean() - (ins > outs[first]).mean())
+    slope = rise * outs.size / max(1, last - first)
+    above = scores > outs[allowed] if allowed < outs.size else np.ones_like(members)
+    hits, alarms = (len(scores) * (above & some).sum(axis=1) / some.sum() for some in (members, ~members))
+    values: Floats = hits - slope * (alarms - alarms.mean())
     return values
 
 
