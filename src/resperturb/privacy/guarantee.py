@@ -38,14 +38,10 @@ SAME_LABEL = "data sets in which one image is replaced by another under the same
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something a bound rests on: assumed of the user's data, enforced by the code, measured on a run, or not met.
-
-    ``needed_by`` names the number that is void without it.
-    """
+    """Something epsilon rests on: assumed of the user's data, enforced by the code, measured on a run, or not met."""
 
     status: Status
     statement: str
-    needed_by: str = "epsilon"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +74,7 @@ class Guarantee:
     @property
     def not_met(self) -> tuple[Assumption, ...]:
         """The assumptions of epsilon that are known not to hold; with any, epsilon may not be claimed."""
-        return tuple(a for a in self.assumptions if a.status == "not met" and a.needed_by == "epsilon")
+        return tuple(a for a in self.assumptions if a.status == "not met")
 
     @property
     def claimed_epsilon(self) -> float:
@@ -202,8 +198,7 @@ class Guarantee:
         if self.assumptions:
             lines.append("It holds only if")
         for assumption in self.assumptions:
-            only = "" if assumption.needed_by == "epsilon" else f"({assumption.needed_by} only) "
-            lines += _wrapped(only + assumption.statement, f"  {assumption.status:<10}")
+            lines += _wrapped(assumption.statement, f"  {assumption.status:<10}")
         return "\n".join(lines)
 
 

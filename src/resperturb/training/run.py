@@ -245,7 +245,8 @@ def guarantee_of(
     """Compute what is proven of a model trained on this number of records; see :meth:`Run.guarantee`."""
     if config.method.private:
         steps = config.epochs * math.ceil(records / config.batch_size)
-        return config.method.guarantee(config, records, steps, delta)
+        proven = config.method.guarantee(config, records, steps, delta)
+        return replace(proven, assumptions=(*proven.assumptions, *_of_canaries(config, proven)))
     delta = 1e-5 if delta is None else delta
     if config.perturbation is None:
         return nothing_proven("It was trained without noise.", delta)
@@ -261,7 +262,24 @@ def guarantee_of(
         return proven
     known = tuple(config.secrecy if a == SECRET_NOISE else a for a in proven.assumptions)
     chosen = () if config.patience is None else (CHOSEN,)
-    return replace(proven, assumptions=(*known, *config.public_start, *chosen))
+    extra = (*config.public_start, *chosen, *_of_canaries(config, proven))
+    return replace(proven, assumptions=(*known, *extra))
+
+
+def _of_canaries(config: TrainConfig, proven: Guarantee) -> tuple[Assumption, ...]:
+    """Say for whom the guarantee is weaker: canaries are units of their own, made from the images of others."""
+    counts = {} if config.data.canaries is None else config.data.canaries.counts
+    unit = str(proven.details.get("unit", "record"))
+    made_from = ("near_duplicate",) if unit == "record" else ("clean", "mislabelled", "near_duplicate")
+    if math.isinf(proven.epsilon) or not any(counts.get(kind) for kind in made_from):
+        return ()
+    return (
+        Assumption(
+            "assumed",
+            f"Each canary counts as a {unit} of its own. A {unit} that k canaries were made from has the epsilon of "
+            "a group of up to k + 1. Release a model without canaries.",
+        ),
+    )
 
 
 def check_public_start(config: TrainConfig) -> None:

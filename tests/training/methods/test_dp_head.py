@@ -29,7 +29,7 @@ from resperturb.training.distributed import Execution
 from resperturb.training.inputs import load_inputs
 from resperturb.training.loop import InterruptedTrainingError, Update, train
 from resperturb.training.network import build_model
-from resperturb.training.run import Run, open_run
+from resperturb.training.run import Run, guarantee_of, open_run
 from resperturb.training.verify import verify_run
 from tests.conftest import tiny_config
 
@@ -95,6 +95,16 @@ def test_a_pattern_makes_the_guarantee_one_for_a_group_too(folder: Path) -> None
     assert config.method.guarantee(config, 600, 12).protects.startswith("one patient, all of its records")
     config = config_of(folder, data={"group_column": None, "group_pattern": r"(?P<person>\d+)$"})
     assert config.method.guarantee(config, 600, 12).protects.startswith("one person, all of its records")
+
+
+def test_canaries_are_patients_of_their_own_and_the_guarantee_says_so(folder: Path) -> None:
+    def said(**data: object) -> str:
+        return str(guarantee_of(config_of(folder, data=data), 600, 1, (8, 8)).assumptions)
+
+    assert "Each canary counts as a patient of its own" in said(canaries={"mislabelled": 4})
+    assert "canary" not in said(canaries={"blank": 4})
+    assert "canary" not in said(group_column=None, canaries={"mislabelled": 4})
+    assert "a record that k canaries" in said(group_column=None, canaries={"near_duplicate": 4}).lower()
 
 
 def test_more_records_than_settled_for_do_not_add_releases(folder: Path) -> None:
