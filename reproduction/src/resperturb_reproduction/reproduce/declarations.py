@@ -24,6 +24,7 @@ Value = bool | int | float | str
 Overrides = Annotated[tuple[tuple[str, Value], ...], BeforeValidator(lambda given: tuple(dict(given).items()))]
 
 DATA_TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "idc": "IDC"}
+DATA_TITLES["idc-random"] = "IDC cut at random"  # patches of one patient are on both sides
 # The training images that the paper's IDC split has; fewer are a subset.
 PAPER_IDC_TRAINING_IMAGES = 10_788 + 29_164
 BFLOAT16 = "bfloat16"  # in the name of a row that is trained in 32 bits too

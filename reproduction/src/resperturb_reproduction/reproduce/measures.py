@@ -187,8 +187,9 @@ def describe_data(name: str, size: Size, preset: Preset) -> DataUsed:
     shown, reduced = DATA_TITLES[name], reduction(name, size, preset)
     if scale.spec == STAND_IN:
         shown = f"fashion-sample in place of {shown}"
-    elif name == "idc" and len(inputs.train) < PAPER_IDC_TRAINING_IMAGES:
-        shown, reduced = "IDC subset", ", ".join(filter(None, (reduced, "a subset of the patches")))
+    elif name.startswith("idc") and len(inputs.train) < PAPER_IDC_TRAINING_IMAGES:
+        shown = shown.replace("IDC", "IDC subset")
+        reduced = ", ".join(filter(None, (reduced, "a subset of the patches")))
     return DataUsed(
         name=name,
         shown=shown,

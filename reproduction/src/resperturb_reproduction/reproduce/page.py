@@ -169,7 +169,7 @@ class Page:
             if one.finished and one.data == data and one.name in names:
                 look = one.looks[-1]
                 return f"{look.test_accuracy:.3f}, AUC of a threshold {look.auc:.3f}: published row {verdict}"
-        return "not trained yet"
+        return "not trained yet" if names else "–"
 
     def differences_alt(self) -> str:
         """Describe the figure of differences by its verdicts."""

@@ -19,6 +19,7 @@ SIZES = {
     "cifar10": (50_000, 32 * 32),
     "cifar100": (50_000, 32 * 32),
     "idc": (9_038, 50 * 50),
+    "idc-random": (9_178, 50 * 50),
     STAND_IN: (4_000, 28 * 28),
 }
 # Seconds on one core of the machine this was planned on; `status` corrects them by what it finds measured.

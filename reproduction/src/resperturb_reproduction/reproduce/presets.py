@@ -65,6 +65,7 @@ _PAPER = {
     "cifar10": Scale("cifar10", 200, 100),
     "cifar100": Scale("cifar100", 200, 100),
     "idc": Scale("idc", 100, 100, schedule="quarter"),
+    "idc-random": Scale("idc-random", 100, 100, schedule="quarter"),
 }
 # Whole quarters and the paper's batches, so that only the epochs are missing.
 _CHOICE = {name: replace(scale, epochs=30, dpsgd_epochs=30) for name, scale in _PAPER.items()}
@@ -76,6 +77,7 @@ _CPU_SWEEP = {
     "cifar10": Scale("cifar10", 20, 20, limit=10_000, batch_size=32),
     "cifar100": Scale("cifar100", 20, 20, limit=10_000, batch_size=32),
     "idc": Scale("idc", 40, 40, limit=3_400, batch_size=32, schedule="quarter"),
+    "idc-random": Scale("idc-random", 40, 40, limit=3_400, batch_size=32, schedule="quarter"),
 }
 _CPU_TABLE = {
     **_CPU_SWEEP,
