@@ -81,6 +81,13 @@ def read_bound_json(
     return parse_json(kind, content, path, remedy)
 
 
+def write_array(path: Path, array: Array, *, private: bool = False) -> None:
+    """Write an array to a ``.npy`` file, whole or not at all; ``private`` lets only the owner read it."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    write_bytes(path, buffer.getvalue(), private=private)
+
+
 def write_bound_arrays(path: Path, arrays: Mapping[str, Array], digests: Mapping[str, str]) -> None:
     """Write arrays as an npz file, with the digests of the run that they belong to and a checksum."""
     binding = json.dumps({"digests": dict(digests), "checksum": _arrays_digest(arrays, digests)})

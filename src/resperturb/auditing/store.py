@@ -4,7 +4,6 @@ Everything is bound to the plan, and the result to the scores, so that files of 
 """
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -25,7 +24,14 @@ from resperturb.bounds.audit_result import CANARIES, GROUP, RECORD, SCHEMA, Atta
 from resperturb.bounds.comparison import per_group
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.files import digest_of, held, read_json, write_bytes
-from resperturb.sealed import read_binding, read_bound_arrays, read_bound_json, write_bound_arrays, write_bound_json
+from resperturb.sealed import (
+    read_binding,
+    read_bound_arrays,
+    read_bound_json,
+    write_array,
+    write_bound_arrays,
+    write_bound_json,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -277,13 +283,6 @@ def keep_scores(folder: Path, scores: Scores) -> str:
     content = json.dumps({"schema": 1, "files": digests}, indent=2).encode()
     write_bytes(place / SCHEMA_FILE, content)
     return hashlib.sha256(content).hexdigest()
-
-
-def write_array(path: Path, array: Array) -> None:
-    """Write an array to a ``.npy`` file, whole or not at all."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    write_bytes(path, buffer.getvalue())
 
 
 def open_scores(folder: Path, digest: str | None = None) -> Scores:

@@ -23,7 +23,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from resperturb.attacks.signals import label_confidence
-from resperturb.auditing.store import write_array
 from resperturb.bounds.audit_result import Verdict, verdict_of
 from resperturb.bounds.rates import clopper_pearson, gdp
 from resperturb.bounds.result import LowerBound
@@ -31,6 +30,7 @@ from resperturb.bounds.scores import Scores, check_probability
 from resperturb.engine.local import local
 from resperturb.engine.task import Engine, Task
 from resperturb.errors import ResperturbError, UsageError
+from resperturb.sealed import write_array
 
 Weights = Mapping[str, Tensor]
 # What a trained model says: logits of images.

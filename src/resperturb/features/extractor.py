@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from resperturb.data.images import ImageSet
 from resperturb.data.storage import cache_folder
 from resperturb.errors import ResperturbError, UsageError
-from resperturb.files import read_bytes, write_bytes
+from resperturb.files import read_bytes
 from resperturb.registry import Registry
+from resperturb.sealed import write_array
 
 Features: TypeAlias = NDArray[np.float32]
 Part: TypeAlias = Literal["train", "test"]
@@ -136,7 +137,7 @@ class Extractor:
                 raise ResperturbError(
                     "the extractor's features are not finite: its weights do not fit, or are damaged."
                 )
-            write_array(file, block)
+            write_array(file, block, private=True)
         if progress is not None:
             progress(len(images), len(images))
         return found
@@ -152,7 +153,7 @@ def _digest(*parts: str) -> str:
 
 
 def read_array(file: Path) -> NDArray[np.float32] | None:
-    """Read an array that :func:`write_array` wrote; None if it is not there or damaged."""
+    """Read an array that :func:`~resperturb.sealed.write_array` wrote; None if it is not there or damaged."""
     if not file.is_file():
         return None
     try:
@@ -160,13 +161,6 @@ def read_array(file: Path) -> NDArray[np.float32] | None:
     except (ValueError, EOFError, OSError):
         return None
     return found
-
-
-def write_array(file: Path, array: NDArray[np.float32]) -> None:
-    """Write an array whole or not at all, readable by its owner alone."""
-    content = io.BytesIO()
-    np.save(content, array, allow_pickle=False)
-    write_bytes(file, content.getvalue(), private=True)
 
 
 extractors: Registry[type[Extractor]] = Registry(

@@ -42,7 +42,7 @@ from resperturb.perturbation.strategy import TrainingFacts
 from resperturb.privacy.additive import SECRET_NOISE
 from resperturb.privacy.guarantee import Assumption, Guarantee, nothing_proven
 from resperturb.report.folders import unopened
-from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_bound_json
+from resperturb.sealed import DAMAGED_ARCHIVE, Digests, differing, read_bound_json, write_array, write_bound_json
 from resperturb.training.checkpoint import Amount, EpochMetrics, Share
 from resperturb.training.config import CONFIG_SCHEMA, PRETRAINED, DataConfig, TrainConfig, make_config
 from resperturb.training.network import know_features, request_of
@@ -365,9 +365,7 @@ def held_run(config: TrainConfig, out: Path | None, runs: Path) -> Iterator[Run]
         run = Run(path, config)
         if not (path / CONFIG).exists():
             if config.data.rows is not None and config.data.rows.numbers is not None:
-                buffer = io.BytesIO()
-                np.save(buffer, config.data.rows.numbers)
-                write_bytes(path / ROWS, buffer.getvalue())
+                write_array(path / ROWS, config.data.rows.numbers)
             made = {"schema": CONFIG_SCHEMA, "resperturb": version("resperturb")}
             write_json(path / CONFIG, {**made, **config.model_dump(mode="json")})
         _tidy(run)

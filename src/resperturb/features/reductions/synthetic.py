@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from resperturb.data.storage import cache_folder
 from resperturb.errors import UsageError
-from resperturb.features.extractor import ROWS_PER_BATCH, Reduction, read_array, register_reduction, write_array
+from resperturb.features.extractor import ROWS_PER_BATCH, Reduction, read_array, register_reduction
+from resperturb.sealed import write_array
 
 # The features of the synthetic images must fit into memory.
 MOST_FEATURES = 40_000
@@ -62,7 +63,7 @@ class Synthetic(Reduction):
         learned = read_array(file)
         if learned is None:
             learned = self._learn(_synthetic_features(raw, dead_leaves(self.images, channels, size, self.seed)))
-            write_array(file, learned)
+            write_array(file, learned, private=True)
         return _Projection(torch.from_numpy(learned))
 
     def _learn(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
