@@ -232,3 +232,13 @@ def test_words_and_wrong_input() -> None:
     ):
         with pytest.raises(UsageError):
             call()
+
+
+def test_the_rate_of_blind_attacks_over_many_targets_is_seldom_significant() -> None:
+    """Above a threshold taken from 100 non-members there are 2% of the others, not 1%."""
+    rng = np.random.default_rng(11)
+    significant = 0
+    for _ in range(100):
+        found = over_targets([attack_metrics(*rng.normal(size=(2, 100)), rates=[0.01]) for _ in range(64)], 0.95)
+        significant += found.tpr_at_fpr[0].p_value < 0.025
+    assert significant <= binom.ppf(0.999, 100, 0.025)

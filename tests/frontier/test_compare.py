@@ -87,6 +87,50 @@ def test_equal_accuracy_is_interpolation() -> None:
     assert found.comparators == ("none stopped at 5 to 10",)
 
 
+def steep(rng: np.random.Generator, accuracy: list[float], leak: list[float], luck: Floats) -> tuple[Floats, Floats]:
+    """Accuracies and leaks of 16 targets that share the luck of their coins over settings."""
+    shape = (len(accuracy), 16)
+    return (
+        np.array(accuracy)[:, None] + 0.004 * luck[0] + rng.normal(0, 0.003, shape),
+        np.array(leak)[:, None] + 0.008 * luck[1] + rng.normal(0, 0.006, shape),
+    )
+
+
+def test_where_accuracy_stands_still_and_the_leak_grows_the_interval_knows_it() -> None:
+    rng = np.random.default_rng(9)
+    covered = []
+    for _ in range(200):
+        luck = rng.normal(size=(2, 1, 16))
+        plain = steep(rng, [0.66, 0.70, 0.735, 0.74], [0.60, 0.66, 0.78, 0.82], luck)
+        halfway = steep(rng, [0.7375], [0.80], luck)
+        found = compare([curve_of("none", True, STAGES, *plain), curve_of("noise 1", False, ("",), *halfway)])
+        covered += [one.difference.interval.low <= 0 <= one.difference.interval.high for one in found]
+    assert np.mean(covered) >= 0.9
+
+
+def test_a_setting_measured_a_little_above_all_others_is_not_compared_with_less_accurate_checkpoints() -> None:
+    rng = np.random.default_rng(10)
+    accuracy, leak = [0.68, 0.71, 0.73, 0.74], [0.60, 0.66, 0.76, 0.84]
+    found = []
+    for _ in range(100):
+        luck = rng.normal(size=(2, 1, 16))
+        plain, twin = steep(rng, accuracy, leak, luck), steep(rng, accuracy[-1:], leak[-1:], luck)
+        found += compare([curve_of("none", True, STAGES, *plain), curve_of("twin", False, ("",), *twin)])
+    assert sum(one.verdict == "leaks more" for one in found) <= 10
+    assert any(one.comparators == (f"none (accuracy {one.accuracy:.3f})",) for one in found)
+
+
+def test_a_smaller_leak_at_a_lower_accuracy_is_no_verdict() -> None:
+    ones = np.ones((1, 8))
+    plain = curve_of("none", True, ("",), 0.8 * ones, 0.7 * ones)
+    blunt = curve_of("blunt 1", False, ("",), 0.2 * ones, 0.55 * ones)
+    worse = curve_of("worse 1", False, ("",), 0.7 * ones, 0.8 * ones)
+    found = {one.setting: one for one in compare([plain, blunt, worse])}
+    assert (found["blunt 1"].verdict, found["worse 1"].verdict) == ("not comparable", "leaks more")
+    assert "than none (accuracy 0.800) at accuracy 0.200" in found["blunt 1"].sentence
+    assert found["blunt 1"].sentence.endswith("none of its accuracy was measured.")
+
+
 def test_heuristics_are_compared_with_a_formal_method_at_their_accuracy() -> None:
     rng = np.random.default_rng(7)
     luck = rng.normal(0, 0.02, 32)
@@ -110,7 +154,7 @@ def test_a_setting_as_accurate_up_to_chance_has_a_comparator() -> None:
     ones = np.ones((1, 8))
     plain = curve_of("none", True, ("",), 0.7 * ones, 0.7 * ones)
     smooth = curve_of("smooth 0.1", False, ("",), 0.705 * ones, 0.6 * ones)
-    assert [one.comparators for one in compare([plain, smooth])] == [("none",)]
+    assert [one.comparators for one in compare([plain, smooth])] == [("none (accuracy 0.700)",)]
 
 
 def test_settings_are_compared_on_the_targets_that_both_have() -> None:

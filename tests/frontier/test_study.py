@@ -191,5 +191,12 @@ def test_the_epsilon_of_a_setting_is_that_of_its_weakest_model() -> None:
     assert study.run(None, quiet=True).settings[0].epsilon == 4.0
 
 
+def test_an_epsilon_of_one_record_says_so_where_units_have_several() -> None:
+    candidates = candidates_of(LABELS, np.arange(len(LABELS)) // 2)
+    trainee = Counted(kernel_of_rows, CLASSES)
+    study = Study("test", (StudiedSetting("dpsgd 1", "none", formal=True, trainee=trainee),), candidates, models=8)
+    assert study.run(None, quiet=True).settings[0].guarantee in ("3 per record", "4 per record")
+
+
 def kernel_of_rows(indices: np.ndarray, seed: int) -> Any:
     return kernel(indices, 0.0)

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from resperturb.auditing import audit_predictions
-from resperturb.bounds import AuditResult
+from resperturb.bounds import AuditResult, attack_metrics
+from resperturb.bounds.attack_metrics import AttackMetrics
 from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
@@ -91,6 +92,30 @@ def test_the_upper_end_that_decides_is_not_corrected_for_the_number_of_attacks()
     assert check.interval is not None
     assert len(audit.fixed) > 1
     assert check.interval.high < max(one.metrics["record"].auc_interval.high for one in audit.fixed)
+
+
+@pytest.mark.parametrize("pass_by", ["upper limit", "estimate"])
+def test_an_attack_whose_scores_tie_is_not_cleared_by_a_weaker_one(pass_by: str) -> None:
+    """60% of the members and 2% of the others share the highest score: at random, 30% of members at 1% FPR."""
+    rng = np.random.default_rng(0)
+    ins, outs = rng.normal(size=(2, 2000))
+    saturated = attack_metrics(np.where(rng.random(2000) < 0.6, 9, ins), np.where(rng.random(2000) < 0.02, 9, outs))
+    blind = attack_metrics(np.where(rng.random(2000) < 0.9, 9, ins), np.where(rng.random(2000) < 0.9, 9, outs))
+    audit = audited(0, rows=4000)
+    first, second, *_ = audit.fixed
+
+    def outcome(**metrics: AttackMetrics) -> str:
+        attacks = (
+            replace(one, metrics={"record": metrics[one.name]}) for one in (first, second) if one.name in metrics
+        )
+        wanted = policy(pass_by=pass_by, tpr_at_1_percent_fpr=0.05)
+        return gated(replace(audit, attacks=tuple(attacks)), wanted).outcome
+
+    weak = attack_metrics(ins, outs)
+    assert saturated.at_fpr(0.01).tied  # type: ignore[union-attr]
+    assert outcome(**{first.name: weak, second.name: saturated}) == "unknown"
+    assert outcome(**{first.name: weak, second.name: blind}) == "met"
+    assert outcome(**{first.name: saturated}) == "unknown"
 
 
 def test_a_group_has_limits_of_its_own_and_comes_first() -> None:
@@ -188,6 +213,15 @@ def test_nothing_proven_does_not_meet_a_limit_on_what_is_proven() -> None:
     refuted = audited(0, leak=6.0, guarantee=replace(proven, epsilon=0.01))
     assert refuted.verdict == "refuted"
     assert gated(refuted, wanted, refuted.guarantee).state.exit_code == 1
+
+
+def test_an_epsilon_of_one_record_does_not_clear_a_model_of_patients_with_several() -> None:
+    proven = replace(NOTHING, epsilon=2.0, setting="")
+    decision = gated(audited(0, groups=100, rows=400), policy(epsilon_proven=3.0), proven)
+    assert decision.state.exit_code == 2
+    assert "nothing is proven per group" in decision.reasons[0]
+    per_patient = replace(proven, details={"unit": "patient"})
+    assert gated(audited(0, groups=100, rows=400), policy(epsilon_proven=3.0), per_patient).state.exit_code == 0
 
 
 def test_epsilon_shown_above_the_limit_fails() -> None:

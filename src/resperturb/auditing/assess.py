@@ -37,7 +37,7 @@ from resperturb.bounds.result import LowerBound
 from resperturb.bounds.scores import check_probability
 from resperturb.bounds.targets import TargetMetrics, median_bound, over_targets, target_confidence
 from resperturb.errors import UsageError
-from resperturb.privacy import Guarantee, nothing_proven
+from resperturb.privacy.guarantee import Guarantee, nothing_proven, per_record
 
 # The share of candidates that are looked at as the most exposed, and the fewest of them.
 EXPOSED_SHARE, FEWEST_EXPOSED = 0.02, 20
@@ -356,7 +356,7 @@ def tested(guarantee: Guarantee, comparison: Comparison) -> Guarantee:
     """Say what is proven for the neighbours and the unit that the lower bound is about."""
     if guarantee.claimed_epsilon == float("inf"):
         return guarantee
-    if comparison.unit == "group" and guarantee.details.get("unit", RECORD) == RECORD:
+    if comparison.unit == "group" and per_record(guarantee):
         return nothing_proven(
             "The guarantee is for one record, and this audit is about groups of records.", comparison.delta
         )

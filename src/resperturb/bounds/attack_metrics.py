@@ -221,10 +221,11 @@ def _rates(
 
 
 def _threshold(ins: Scores, outs: Scores, rate: float, own: int, other: int) -> Threshold:
-    """Count the members above ranks of the non-members: all of the first ranks, and then some, each 8% further."""
+    """Count the members above ranks of the non-members: of the first, of some each 8% further, and of a tie."""
     most = min(other, rate * other + 8 * math.sqrt(rate * other) + 16)
     places = np.unique(np.concatenate([np.arange(1, 17), 16 * 1.08 ** np.arange(1, 150)]).astype(int))
-    places = places[places <= most]
+    tie = int(np.count_nonzero(outs >= ins.max()) / outs.size * other)  # of all that share the highest score
+    places = np.unique(np.append(places[places <= most], max(1, tie)))
     records = np.minimum(np.round(places * outs.size / other).astype(int), outs.size)
     scores, highest = np.sort(ins), np.sort(outs)[::-1][records - 1]
 

@@ -74,6 +74,19 @@ class Threshold:
         least = 1 - float(upper_limit(members - self.above[low - 1], members, error)) if low else 0.0
         return Interval(least, float(upper_limit(self.at[high], members, error)) if high < len(places) else 1.0)
 
+    def tied(self, members: int, confidence: float) -> Interval:
+        """Bound the rate where the highest score is shared by more than the false positive rate permits.
+
+        Of those who share it, someone may accept as many at random as the false positive rate permits.
+
+        >>> Threshold(0.01, 100, (1, 2, 4, 8), (50, 50, 50, 90), (0, 0, 0, 50)).tied(100, 0.95).high > 0.125
+        True
+        """
+        shared = max((place for place, above in zip(self.places, self.above, strict=True) if above == 0), default=0)
+        hits = binomial_interval(self.at[0], members, (1 + confidence) / 2)
+        alarms = binomial_interval(shared, self.others, (1 + confidence) / 2)
+        return Interval(self.fpr * hits.low / alarms.high, self.fpr * hits.high / max(alarms.low, self.fpr))
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -5,6 +5,7 @@ model outside its pair is evidence about it. The K values of an attack are there
 without signal their mean has about twice the variance of K independent values. The rules here account for it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -80,7 +81,7 @@ def over_targets(metrics: Sequence[AttackMetrics], confidence: float) -> AttackM
         p_value=p_value,
         balanced_accuracy=float(np.mean([found.balanced_accuracy for found in metrics])),
         tpr_at_fpr=tuple(
-            _rate_over_targets(points, confidence)
+            _rate_over_targets(points, [found.nonmembers for found in metrics], confidence)
             for points in zip(*(found.tpr_at_fpr for found in metrics), strict=True)
         ),
         members=min(found.members for found in metrics),
@@ -98,11 +99,15 @@ def _mean_of(each: Sequence[Estimate]) -> Estimate:
     return mean_estimate(values) if len(set(values)) > 1 else min(each, key=lambda one: one.freedom)
 
 
-def _rate_over_targets(points: Sequence[TruePositiveRate], confidence: float) -> TruePositiveRate:
-    rate = _mean_of([point.estimate for point in points])
-    p_value = rate.p_value(points[0].fpr) if rate.scale == "plain" else max(point.p_value for point in points)
+def _rate_over_targets(
+    points: Sequence[TruePositiveRate], nonmembers: Sequence[int], confidence: float
+) -> TruePositiveRate:
+    rate, fpr = _mean_of([point.estimate for point in points]), points[0].fpr
+    # What a blind attack finds above a threshold that is taken from so many non-members, on average.
+    blind = float(np.mean([(math.floor(fpr * count + 1e-9) + 1) / (count + 1) for count in nonmembers]))
+    p_value = rate.p_value(blind) if rate.scale == "plain" else max(point.p_value for point in points)
     tied = any(point.tied for point in points)
-    return TruePositiveRate(points[0].fpr, rate.value, rate.interval(confidence), rate, p_value, tied)
+    return TruePositiveRate(fpr, rate.value, rate.interval(confidence), rate, p_value, tied)
 
 
 def target_confidence(confidence: float) -> float:

@@ -1,9 +1,10 @@
 """Compare settings at equal accuracy, and subgroups under one setting, target by target on the same coins.
 
 Early stopping is free: every checkpoint of a training is a point. A setting is compared with the least leaking
-ordinary regulariser that is at least as accurate, by interpolation between checkpoints. Whatever is not formal is
-also compared with each formal method, DP-SGD above all, at its accuracy. Comparators are chosen on one half of the
-targets and compared on the other, and the other way round, so that choosing costs nothing.
+ordinary regulariser that is at least as accurate, by interpolation between checkpoints. Where all of them are far
+more accurate, a smaller leak is no verdict: lost accuracy alone may bring it. Whatever is not formal is also compared
+with each formal method, DP-SGD above all, at its accuracy. Comparators are chosen on one half of the targets and
+compared on the other, and the other way round, so that choosing costs nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from resperturb.bounds.metrics import auc
 from resperturb.bounds.targets import Difference, paired_difference
 from resperturb.frontiers.curve import CANARY_TPR, PRIMARY, Curve
 
-# Checkpoints closer in accuracy than this are taken to be equally accurate.
+# Models whose accuracies differ by no more than this are compared as they are.
 SAME_ACCURACY = 0.01
 FEWEST_TARGETS = 8
 # Subgroups of fewer units are not compared.
@@ -29,8 +30,8 @@ class Compared:
     """The leak of a setting (``endpoint``) minus that of the best comparator of at least its accuracy.
 
     ``against`` is the formal defence that it is compared with, empty for ordinary regularisation. ``comparators`` are
-    those that were chosen: one, or one for each half of the targets. The interval is simultaneous over
-    ``comparisons``.
+    those that were chosen: one, or one for each half of the targets. ``matched`` is whether any was measured at its
+    accuracy. The interval is simultaneous over ``comparisons``.
     """
 
     setting: str
@@ -40,16 +41,20 @@ class Compared:
     accuracy: float
     difference: Difference
     comparisons: int
+    matched: bool = True
 
     @property
     def verdict(self) -> str:
-        """``equivalent``, ``leaks less``, ``leaks more`` or ``not decided``.
+        """``equivalent``, ``leaks less``, ``leaks more``, ``not decided`` or ``not comparable``.
 
-        A difference within the margin does not matter, whether or not it is told apart from 0.
+        A difference within the margin does not matter, whether or not it is told apart from 0. A setting that leaks
+        more than a more accurate one does so at its own accuracy too; nothing else follows from those.
         """
+        low, high = self.difference.interval
+        if not self.matched and low <= 0:
+            return "not comparable"
         if self.difference.equivalent:
             return "equivalent"
-        low, high = self.difference.interval
         return "leaks less" if high < 0 else "leaks more" if low > 0 else "not decided"
 
     @property
@@ -62,6 +67,7 @@ class Compared:
         said = {
             "equivalent": f"equivalent within {found.margin:g}",
             "not decided": "not told apart",
+            "not comparable": "none of its accuracy was measured",
         }.get(self.verdict, "decided")
         return (
             f"{self.setting} leaks {abs(found.mean):.3f} {direction} ({self.endpoint}) than {against} at accuracy "
@@ -114,13 +120,19 @@ def compare(
             float(curve.accuracy[-1].mean()),
             paired_difference(own, other, joint, margin),
             len(prepared),
+            matched,
         )
-        for curve, names, own, other in prepared
+        for curve, names, own, other, matched in prepared
     )
 
 
-def _against(curve: Curve, others: Sequence[Curve], endpoint: str) -> tuple[tuple[str, ...], Floats, Floats] | None:
-    """Find comparators; return their names, and the leak of the setting and of its comparator on each target."""
+def _against(
+    curve: Curve, others: Sequence[Curve], endpoint: str
+) -> tuple[tuple[str, ...], Floats, Floats, bool] | None:
+    """Find comparators; return their names, the leaks of setting and comparator, and whether any is as accurate.
+
+    Where none is at least as accurate, those whose best point is less accurate by too little to matter are taken.
+    """
     common = curve.targets
     for other in others:
         common = np.intersect1d(common, other.targets)
@@ -129,13 +141,15 @@ def _against(curve: Curve, others: Sequence[Curve], endpoint: str) -> tuple[tupl
         return None
     own = curve.on(common)
     kept = [other.on(common) for other in others if endpoint in other.leaks]
-    # Where none is as accurate, those that are less accurate by too little to matter.
-    for spared in (0.0, SAME_ACCURACY):
-        wanted = own.accuracy[-1] - spared
-        if found := dict(point for other in kept for point in _as_accurate(other, wanted, endpoint)):
-            names, chosen = best_of(found, common // 2)
-            return names, own.leaks[endpoint][-1], chosen
-    return None
+    found = [point for other in kept for point in _as_accurate(other, own.accuracy[-1], endpoint)]
+    if not found:
+        tops = [(other, int(other.accuracy.mean(axis=1).argmax())) for other in kept]
+        found = [_measured(other, top, endpoint) for other, top in tops]
+    wanted = float(own.accuracy[-1].mean())
+    if not (found := [one for one in found if one.accuracy >= wanted - SAME_ACCURACY]):
+        return None
+    names, chosen = best_of({one.name: one.leak for one in found}, common // 2)
+    return names, own.leaks[endpoint][-1], chosen, any(one.accuracy <= wanted + SAME_ACCURACY for one in found)
 
 
 def best_of(others: Mapping[str, Floats], pairs: Ints) -> tuple[tuple[str, ...], Floats]:
@@ -155,29 +169,47 @@ def best_of(others: Mapping[str, Floats], pairs: Ints) -> tuple[tuple[str, ...],
     return tuple(dict.fromkeys(names)), chosen
 
 
-def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[tuple[str, Floats]]:
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """What a comparator leaks on each target, at a checkpoint or between two, and the accuracy that this is about."""
+
+    name: str
+    accuracy: float
+    leak: Floats
+
+
+def _measured(curve: Curve, stage: int, endpoint: str) -> _Point:
+    """Return a checkpoint as it was measured, named with its accuracy."""
+    mean = float(curve.accuracy[stage].mean())
+    said = named(_setting(curve), curve.stages[stage] if stage < len(curve.stages) - 1 else "")
+    return _Point(f"{said} (accuracy {mean:.3f})", mean, curve.leaks[endpoint][stage])
+
+
+def _setting(curve: Curve) -> str:
+    said = curve.epsilon is None or "epsilon" in curve.name
+    return curve.name if said else f"{curve.name} (epsilon {curve.epsilon:.3g})"
+
+
+def _as_accurate(curve: Curve, accuracy: Floats, endpoint: str) -> Iterator[_Point]:
     """Yield what a curve leaks where it is as accurate, or more accurate, target by target.
 
     Between two checkpoints the leak is interpolated to the mean accuracy. What the accuracies of single targets
-    deviate from that is carried along the line, so that the spread over targets has the error of both axes.
+    deviate from that is carried along the line, so that the spread over targets has the error of both axes: where
+    the leak rises and the accuracy hardly does, the leak at this accuracy is not known well.
     """
     means, leaks = curve.accuracy.mean(axis=1), curve.leaks[endpoint]
-    said = curve.epsilon is None or "epsilon" in curve.name
-    setting = curve.name if said else f"{curve.name} (epsilon {curve.epsilon:.3g})"
     wanted = float(accuracy.mean())
-    for stage, mean in enumerate(means):
-        if mean >= wanted:
-            yield named(setting, curve.stages[stage] if stage < len(means) - 1 else ""), leaks[stage]
+    for stage in np.flatnonzero(means >= wanted).tolist():
+        yield _measured(curve, stage, endpoint)
     for stage in range(len(means) - 1):
         low, high = means[stage], means[stage + 1]
-        if min(low, high) < wanted < max(low, high) and abs(high - low) > 0:
+        if min(low, high) < wanted < max(low, high):
             share = (wanted - low) / (high - low)
             leak = (1 - share) * leaks[stage] + share * leaks[stage + 1]
-            if abs(high - low) >= SAME_ACCURACY:
-                slope = float((leaks[stage + 1] - leaks[stage]).mean()) / (high - low)
-                own = (1 - share) * curve.accuracy[stage] + share * curve.accuracy[stage + 1]
-                leak = leak + slope * (accuracy - own)
-            yield named(setting, *curve.stages[stage : stage + 2]), leak
+            slope = float((leaks[stage + 1] - leaks[stage]).mean()) / (high - low)
+            own = (1 - share) * curve.accuracy[stage] + share * curve.accuracy[stage + 1]
+            name = named(_setting(curve), *curve.stages[stage : stage + 2])
+            yield _Point(name, wanted, leak + slope * (accuracy - own))
 
 
 def named(setting: str, *stages: str) -> str:

@@ -16,7 +16,7 @@ from resperturb.bounds.comparison import per_group
 from resperturb.bounds.metrics import auc, can_be_seen
 from resperturb.errors import UsageError
 from resperturb.frontiers.defence import Setting
-from resperturb.privacy import Guarantee
+from resperturb.privacy.guarantee import Guarantee, per_record
 
 # Fixed for every study: the attack, on the model as it is served, by its mean logit over the most draws.
 ATTACK = "rmia-online"
@@ -55,6 +55,7 @@ class Curve(Setting):
         leaks: Values of each endpoint, ``[stages, K]``.
         epsilon: What the accounting gives for the final model; None if it gives nothing.
         claimed: Whether that is proven. Above 20 or so it rests on tails that no computed noise has.
+        per: Of what epsilon is, ``record``, where the audit is about units of several; empty otherwise.
     """
 
     targets: Ints
@@ -63,6 +64,7 @@ class Curve(Setting):
     leaks: Mapping[str, Floats]
     epsilon: float | None = None
     claimed: bool = False
+    per: str = ""
 
     def __post_init__(self) -> None:
         shape = (len(self.stages), len(self.targets))
@@ -110,16 +112,16 @@ def leaks_of(scores: Floats, members: Bools, kinds: Texts, units: Ints, canary: 
             found[tpr_name(fpr)] = np.array([tpr(*side, fpr) for side in sides])
     kept = sorted(set(kinds[~is_record].tolist()))
     for kind in kept:
-        found.update(_on_canaries(kind, scores[:, kinds == kind], members[:, kinds == kind]))
+        found.update(_on_canaries(kind, scores[:, kinds == kind], members[:, kinds == kind], FEWEST_CANARIES))
     if kept:
-        enough = (~members[:, kinds == canary]).sum() >= FEWEST_CANARIES
-        asked = kinds == canary if canary in kept and enough else ~is_record
+        asked = kinds == canary if tpr_name(RATES[0], canary) in found else ~is_record
         found.update(_on_canaries("canary", scores[:, asked], members[:, asked]))
     return found
 
 
-def _on_canaries(name: str, scores: Floats, members: Bools) -> dict[str, Floats]:
-    rates = [fpr for fpr in RATES if can_be_seen(fpr, int((~members).sum()))]
+def _on_canaries(name: str, scores: Floats, members: Bools, fewest: int = 1) -> dict[str, Floats]:
+    count = int((~members).sum())
+    rates = [fpr for fpr in RATES if count >= fewest and can_be_seen(fpr, count)]
     return {
         f"{name} AUC": _pooled_auc(scores, members),
         **{tpr_name(fpr, name): _pooled_tpr(scores, members, fpr) for fpr in rates},
@@ -187,6 +189,7 @@ def curve_of(setting: Setting, models: Models, design: Design, guarantee: Guaran
         leaks={name: np.array([one[name] for one in leaks]) for name in common},
         epsilon=guarantee.epsilon if np.isfinite(guarantee.epsilon) and (setting.formal or claimed) else None,
         claimed=claimed,
+        per=RECORD if per_record(guarantee) and models.candidates.patients else "",
     )
     return curve, scores[-1]
 

@@ -225,7 +225,7 @@ def _label(settings: Sequence[SettingResult]) -> str:
     """Name a line: its strongest setting, and the epsilon where one is proven."""
     last = settings[-1]
     shown = last.epsilon is None or "epsilon" in last.name
-    return last.name if shown else f"{last.name}, ε {last.epsilon:.3g}"
+    return last.name if shown else f"{last.name}, ε {last.epsilon:.3g}" + (f" per {last.per}" if last.per else "")
 
 
 def _point(panel: Panel, setting: SettingResult, mark: str, strong: bool) -> Iterator[str]:

@@ -53,7 +53,7 @@ def comparison_tables(result: FrontierResult) -> dict[str, Table]:
         other = formal or "ordinary regularisation"
         title = f"{one.endpoint[0].upper()}{one.endpoint[1:]}, against {other}"
         joint = f"difference, {100 * result.confidence:g}% joint interval"
-        columns = ["setting", "test accuracy", joint, "verdict", "compared with, at that accuracy"]
+        columns = ["setting", "test accuracy", joint, "verdict", "compared with"]
         low, high = one.difference.interval
         difference = f"{one.difference.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
         row = [one.setting, f"{one.accuracy:.3f}", difference, one.verdict, " or ".join(one.comparators)]

@@ -50,6 +50,7 @@ class SettingResult(Setting):
 
     ``epsilon`` is what the accounting gives for one training, and ``claimed`` whether that is proven. ``exposed`` is
     the number of records named at a false discovery rate of 5%, None where there are too few models to name any.
+    ``per`` is what epsilon is of where that is less than the unit of the audit.
     """
 
     models: int
@@ -57,6 +58,7 @@ class SettingResult(Setting):
     epsilon: float | None = None
     claimed: bool = False
     exposed: int | None = None
+    per: str = ""
 
     @classmethod
     def of(cls, curve: Curve, confidence: float, exposed: Exposed | None = None) -> "SettingResult":
@@ -78,6 +80,7 @@ class SettingResult(Setting):
             stages=stages,
             epsilon=curve.epsilon,
             claimed=curve.claimed,
+            per=curve.per,
             exposed=named,
         )
 
@@ -89,8 +92,10 @@ class SettingResult(Setting):
     @property
     def guarantee(self) -> str:
         """Epsilon in words."""
-        number = "none" if self.epsilon is None else f"{self.epsilon:.3g}"
-        return number if self.claimed or self.epsilon is None else f"{number}, not claimed"
+        if self.epsilon is None:
+            return "none"
+        number = f"{self.epsilon:.3g}" + (f" per {self.per}" if self.per else "")
+        return number if self.claimed else f"{number}, not claimed"
 
     @property
     def words(self) -> str:
@@ -158,19 +163,19 @@ class FrontierResult:
     @property
     def uncompared(self) -> str:
         """Which settings were not compared with ordinary regularisation, and why; empty where all were."""
-        compared = {one.setting for one in self.primary}
+        compared = {one.setting for one in self.primary if one.verdict != "not comparable"}
         names = [one.name for one in self.settings if not one.ordinary and one.name not in compared]
         if not names:
             return ""
         return (
             f"Not compared with ordinary regularisation: {', '.join(names)}. Fewer than {FEWEST_TARGETS} models are "
-            "left, or no ordinary regularisation is as accurate."
+            "left, or no ordinary regularisation of that accuracy was measured."
         )
 
     @property
     def title(self) -> str:
         """The finding, from the joint intervals of the primary endpoint."""
-        found = self.primary
+        found = [one for one in self.primary if one.verdict != "not comparable"]
         better = sorted((one for one in found if one.verdict == "leaks less"), key=lambda one: one.difference.mean)
         if better:
             named = [self[one.setting].words for one in better]
@@ -261,7 +266,7 @@ class FrontierResult:
         proven = (
             "nothing is proven of it"
             if not setting.claimed
-            else f"epsilon {setting.epsilon:.3g} is proven of one training to its end; the choice by this audit "
+            else f"epsilon {setting.guarantee} is proven of one training to its end; the choice by this audit "
             "looked at the records too, which epsilon does not cover"
         )
         return Recommendation(

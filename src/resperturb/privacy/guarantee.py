@@ -202,6 +202,15 @@ class Guarantee:
         return "\n".join(lines)
 
 
+def per_record(guarantee: Guarantee) -> bool:
+    """Whether a guarantee protects single records, of which a person may have several.
+
+    >>> per_record(nothing_proven("It was trained without noise."))
+    True
+    """
+    return str(guarantee.details.get("unit", "record")) == "record"
+
+
 def nothing_proven(why: str, delta: float = 1e-5) -> Guarantee:
     """Say that nothing is proven, and why.
 

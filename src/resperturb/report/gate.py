@@ -13,7 +13,7 @@ from resperturb.bounds.audit_result import GROUP, RECORD, AuditResult
 from resperturb.bounds.intervals import Interval
 from resperturb.bounds.metrics import can_be_seen
 from resperturb.files import plain
-from resperturb.privacy.guarantee import Guarantee, number
+from resperturb.privacy.guarantee import Guarantee, number, per_record
 from resperturb.progress import duration
 from resperturb.report.policy import EVIDENCE, Policy, RequiredEvidence
 from resperturb.report.wording import attacked, counted, group_name, several, unit_of
@@ -327,8 +327,11 @@ class _Limited:
             return Check(self.demand, "unknown", missing, self.title, limit=self.limit, rate=rate)
         attack, strongest = max(self.found, key=lambda one: one[1].estimate.value)
         value, low = strongest.estimate.value, max(self._low(found, level) for _, found in self.found)
-        high = max(value, *(found.estimate.interval(confidence).high for _, found in self.found))
-        most = value if policy.pass_by == "estimate" else high
+        high = max(value, *(_high(found, confidence) for _, found in self.found))
+        if policy.pass_by == "estimate":
+            most = max(value, *(_high(found, confidence) if _tied(found) else 0.0 for _, found in self.found))
+        else:
+            most = high
         outcome: Outcome = "failed" if low > self.limit else "met" if most <= self.limit else "unknown"
         shown, ends = f"{value:.3f}", f"{low:.3f} to {high:.3f}"
         if rate:
@@ -345,8 +348,22 @@ class _Limited:
 
         It is chance at most where a test at that level does not rule out chance.
         """
+        if _tied(found):
+            return 0.0
         low = found.estimate.interval(1 - 2 * level).low
         return low if found.p_value < level else min(low, self.chance)
+
+
+def _tied(found: AttackMetrics | TruePositiveRate) -> bool:
+    return isinstance(found, TruePositiveRate) and found.tied
+
+
+def _high(found: AttackMetrics | TruePositiveRate, confidence: float) -> float:
+    """The largest value that is not ruled out; of tied scores, if those who share the highest are taken at random."""
+    if not _tied(found):
+        return found.estimate.interval(confidence).high
+    threshold = found.estimate.threshold
+    return 1.0 if threshold is None else threshold.tied(round(found.estimate.freedom), confidence).high
 
 
 def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
@@ -381,14 +398,15 @@ def _wanted(audit: AuditResult, policy: Policy) -> Iterator[_Limited]:
 
 
 def _rates(every: Sequence[tuple[str, AttackMetrics]], fpr: float) -> list[tuple[str, TruePositiveRate]]:
-    """The true positive rates that can be seen: enough non-members, also counted in groups, and no tie."""
+    """The true positive rates that can be seen: there are enough non-members, also counted in groups."""
     found = []
     for attack, one in every:
         rate, whole = one.at_fpr(fpr), one.members + one.nonmembers
         seen = can_be_seen(fpr, round(one.nonmembers * (one.groups or whole) / whole))
-        if seen and rate is not None and not rate.tied:
+        if seen and rate is not None:
             found.append((attack, rate))
-    return found
+    # Where all scores tie, nothing was measured.
+    return [] if all(rate.tied for _, rate in found) else found
 
 
 def _shown(audit: AuditResult, guarantee: Guarantee, policy: Policy) -> Iterator[Check]:
@@ -418,6 +436,10 @@ def _proven(audit: AuditResult | None, guarantee: Guarantee, policy: Policy) -> 
         verdict = "refuted, for an attack showed more than was proven possible"
     elif epsilon > limit:
         verdict = f"{words}; the policy asks for {number(limit)} or less"
+    elif audit is not None and audit.groups and per_record(guarantee):
+        unit = unit_of(audit, GROUP)
+        verdict = f"{words}, of one record, and a {unit} may have several: nothing is proven per {unit}"
+        outcome = "unknown"
     elif guarantee.delta > delta:
         verdict, outcome = f"{words}; the policy asks for a delta of {delta:g} or less", "unknown"
     elif guarantee.records is not None and guarantee.delta * guarantee.records >= 1:
