@@ -14,11 +14,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.tree import DecisionTreeClassifier
 
 import resperturb as rp
 from resperturb.auditing import audit
 from resperturb.auditing.ask import ask
-from resperturb.auditing.function import fitted, function_digest
+from resperturb.auditing.function import EstimatorTraining, fitted, function_digest
 from resperturb.bounds import AuditResult
 from resperturb.errors import BusyError, ResperturbError, UsageError
 from resperturb.files import held
@@ -162,6 +166,49 @@ def test_a_change_of_train_is_noticed_and_one_of_its_callees_is_not() -> None:
     assert function_digest(using(1)) == function_digest(using(1))
     assert function_digest(using(1)) != function_digest(using(2))
     assert function_digest(lambda i, s: nearest(i, s)) != function_digest(lambda i, s: nearest(i, s + 1))
+
+
+LEAK = 1.0
+
+
+class Trainer:
+    def __init__(self, leak: float) -> None:
+        self.leak, self.results = leak, [leak]
+
+    def train(self, indices: np.ndarray, seed: int) -> Any:
+        return nearest(indices, seed, leak=self.leak)
+
+
+def test_a_change_of_the_data_that_train_uses_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise answers of the old data would be kept under the new one's name."""
+
+    def captured(array: Any) -> Callable[..., Any]:
+        return lambda indices, seed: array[indices]
+
+    def named(indices: np.ndarray, seed: int) -> Any:
+        return nearest(indices, seed, leak=LEAK)
+
+    features = np.arange(6.0).reshape(3, 2)
+    for kind in (np.asarray, torch.as_tensor, csr_array):
+        assert function_digest(captured(kind(features))) == function_digest(captured(kind(features)))
+        assert function_digest(captured(kind(features))) != function_digest(captured(kind(features + 1)))
+    assert function_digest(Trainer(1.0).train) == function_digest(Trainer(1.0).train)
+    assert function_digest(Trainer(1.0).train) != function_digest(Trainer(2.0).train)
+    before = function_digest(named)
+    monkeypatch.setitem(globals(), "LEAK", 2.0)
+    assert function_digest(named) != before
+
+
+def test_an_audit_of_an_estimator_on_other_data_is_refused_in_the_same_folder(tmp_path: Path) -> None:
+    features = np.random.default_rng(0).normal(size=(ROWS, 3))
+    tree = DecisionTreeClassifier(min_samples_leaf=2)
+    asked: dict[str, Any] = {"shadows": 4, "out": tmp_path, "quiet": True, "jobs": 1}
+    audit(tree, features, LABELS, **asked)
+    with pytest.raises(UsageError, match="holds another audit .other train."):
+        audit(tree, features + LABELS[:, None], LABELS, **asked)
+    pipeline = [make_pipeline(FunctionTransformer(np.abs), tree) for _ in range(2)]
+    digests = {function_digest(EstimatorTraining(one, features, LABELS)) for one in pipeline}
+    assert len(digests) == 1
 
 
 def answer(value: Any) -> Callable[[np.ndarray, int], Any]:

@@ -6,18 +6,21 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from resperturb.auditing.ask import FittedFunction
+from resperturb.auditing.store import array_digest
 from resperturb.auditing.trainee import Claims, Fitted, Job
 from resperturb.bounds.arrays import Array, Ints
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
 
 TrainFunction = Callable[[Ints, int], Any]
+_PLAIN = (int, float, str, bytes, bool, type(None), np.generic)
+_DATA = (*_PLAIN, np.ndarray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +167,10 @@ def checked_features(features: Any, labels: Ints) -> Any:
 
 
 def function_digest(function: Any) -> str:
-    """Hash a function: its source, defaults, constants and captured numbers and texts; not what it calls.
+    """Hash a training: its source, and the numbers, texts and arrays that it uses; not what it calls.
+
+    These are defaults, constants, what it captures, globals that it names, and attributes of the object whose method
+    it is. Of an estimator they are its parameters and its data.
 
     >>> function_digest(lambda x: x + 1) == function_digest(lambda x: x + 2)
     False
@@ -172,21 +178,37 @@ def function_digest(function: Any) -> str:
     if isinstance(function, functools.partial):
         parts = [function_digest(function.func), _plain(function.args), _plain(function.keywords)]
     elif isinstance(function, EstimatorTraining):
-        parts = [repr(function.estimator)]
+        parts = [_plain(function.estimator), _plain(function.features)]
     else:
+        owner = getattr(function, "__self__", None if inspect.isfunction(function) else function)
         function = getattr(function, "__func__", function)
-        code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+        called = function if hasattr(function, "__code__") else type(function).__call__
+        code = getattr(called, "__code__", None)
         try:
             source = inspect.getsource(function if hasattr(function, "__code__") else type(function))
         except (OSError, TypeError):  # typed at a prompt
             source = getattr(function, "__qualname__", type(function).__qualname__)
         held = [getattr(function, name, None) for name in ("__defaults__", "__kwdefaults__")]
+        used = []
         for cell in getattr(function, "__closure__", None) or ():
             with suppress(ValueError):  # not assigned yet
-                # Lists are mostly of results, and grow.
-                held += [] if isinstance(cell.cell_contents, list | dict) else [cell.cell_contents]
+                used.append(cell.cell_contents)
+        if not isinstance(owner, type | ModuleType):
+            used += [value for _, value in sorted(getattr(owner, "__dict__", {}).items())]
+        known = getattr(called, "__globals__", {})
+        used += [known[name] for name in _names(code) if name in known and isinstance(known[name], _DATA)]
+        # Lists are mostly of results, and grow.
+        held += [value for value in used if not isinstance(value, list | dict)]
         parts = [source, _constants(code), *map(_plain, held)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _names(code: CodeType | None) -> list[str]:
+    """List the globals that a function and those within it name."""
+    if code is None:
+        return []
+    inner = [name for one in code.co_consts if isinstance(one, CodeType) for name in _names(one)]
+    return sorted({*code.co_names, *inner})
 
 
 def _constants(code: CodeType | None) -> str:
@@ -197,10 +219,30 @@ def _constants(code: CodeType | None) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Write what prints the same in every process."""
+    """Write what prints the same in every process; of arrays and tables a digest, of estimators their parameters."""
     if isinstance(value, tuple | list | frozenset):
         return repr(sorted(map(_plain, value)) if isinstance(value, frozenset) else [_plain(one) for one in value])
     if isinstance(value, dict):
         return repr({key: _plain(one) for key, one in value.items()})
-    plain = isinstance(value, int | float | str | bytes | bool | type(None) | np.generic)
-    return repr(value) if plain else type(value).__qualname__
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if is_estimator(value):
+        of = {
+            name: function_digest(one) if inspect.isfunction(one) else _plain(one)
+            for name, one in value.get_params().items()
+        }
+        return f"{type(value).__qualname__} {sorted(of.items())}"
+    if isinstance(value, type):
+        return value.__qualname__
+    if hasattr(value, "tocsr"):
+        sparse = value.tocsr()
+        return f"{sparse.shape} {array_digest(sparse.data, sparse.indices, sparse.indptr)}"
+    if hasattr(value, "iloc"):
+        columns = value.items() if hasattr(value, "columns") else [("", value)]
+        return repr([(name, _plain(column.to_numpy())) for name, column in columns])
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = (value if str(value.dtype) != "torch.bfloat16" else value.float()).numpy()
+    if isinstance(value, np.ndarray):
+        return array_digest(value) if value.dtype != object else repr([_plain(one) for one in value.tolist()])
+    return type(value).__qualname__
