@@ -102,6 +102,17 @@ def of_confidence(right: np.ndarray, members: np.ndarray) -> AuditResult:
     return audit_predictions(answered, members, np.zeros(len(right), dtype=int))
 
 
+def test_random_answers_about_an_uneven_split_bound_nothing() -> None:
+    """Whoever guesses the more frequent side is right more often, and coins did not decide it."""
+    for size, inside, seed in [(30, 24, 0), (30, 24, 1), (90, 60, 2), (90, 30, 3)]:
+        rng = np.random.default_rng(seed)
+        labels, right = rng.integers(0, 2, size), rng.uniform(0.2, 0.9, size)
+        p = np.where(np.arange(2) == labels[:, None], right[:, None], 1 - right[:, None])
+        found = audit_predictions(p, rng.permutation(size) < inside, labels)
+        assert found.epsilon_lower.epsilon == 0
+        assert f"{inside} of {size} are members, which fair coins hardly give" in " ".join(found.caveats)
+
+
 def test_a_leak_that_only_the_bound_shows_is_not_called_unseen() -> None:
     """A few rows that are given away leave the AUC where it was, and refute epsilon 0."""
     rng = np.random.default_rng(0)

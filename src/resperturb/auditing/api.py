@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import bdtr
 
 from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing.assess import Settings, assess
@@ -44,13 +45,15 @@ from resperturb.auditing.function import (
 )
 from resperturb.auditing.store import SCORES, Plan, array_digest, keep_scores, opened_store, save_audit
 from resperturb.auditing.trainee import Trainee, weakest_guarantee
-from resperturb.bounds.arrays import Ints
-from resperturb.bounds.audit_result import CAVEATS, AuditResult, Subject
+from resperturb.bounds.arrays import Ints, Texts
+from resperturb.bounds.audit_result import CAVEATS, RECORD, AuditResult, Subject
 from resperturb.engine import Engine, local_engine
 from resperturb.environment import environment
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
 
+# Sizes so uneven, or more so, come of fair coins with this probability.
+NO_COINS = 0.02
 RECIPE = "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose."
 
 
@@ -327,6 +330,19 @@ def audit_model(
     )
 
 
+def _no_coins(design: Design, units: Ints, kinds: Texts) -> str:
+    """Say that fair coins per unit hardly decided the members of a lone target, if that is so.
+
+    A bound would reward whoever guesses the more frequent side. Of audits with fair coins 2% are taken for others.
+    """
+    some = kinds != RECORD if (kinds != RECORD).any() else np.ones(len(units), dtype=bool)
+    first = np.unique(units[some], return_index=True)[1]
+    inside, count = int(design.members[design.targets[0]][some][first].sum()), len(first)
+    if len(design.targets) > 1 or 2 * bdtr(min(inside, count - inside), count, 0.5) >= NO_COINS:
+        return ""
+    return f"{inside} of {count} are members, which fair coins hardly give; epsilon is not bounded."
+
+
 def audit_predictions(
     probabilities: ArrayLike | Sequence[ArrayLike],
     members: ArrayLike,
@@ -394,6 +410,9 @@ def audit_predictions(
     nobody = ~inside.any(axis=0) & (len(every) > 1)
     design = given(inside[:, ~nobody], np.arange(len(every) if leave_one_out else 1))
     caveats = [] if len(every) > 1 else ["Without shadow models the strongest attacks are left out."]
+    if design.chance == "coins" and (why := _no_coins(design, by[~nobody], kind[~nobody])):
+        design = replace(design, chance="given")
+        caveats.append(why)
     usable = design.answerable()
     if not usable.any():
         raise UsageError("no row is in two of the shadow models and outside of two; train more of them.")

@@ -33,8 +33,8 @@ from resperturb.bounds.result import RANDOM_INCLUSION, Guesses, LowerBound
 from resperturb.bounds.scores import CanaryScores, check_probability
 from resperturb.errors import UsageError
 
-# Fair coins give sizes so uneven in one audit of a thousand. Were more unevenness let through, guessing the more
-# frequent side would be rewarded in an audit whose sizes were fixed without coins.
+# Fair coins give sizes so uneven in one audit of a thousand. Less uneven ones that were fixed without coins can still
+# be rewarded, for guessing the more frequent side: that coins decided is an assumption.
 _IMPLAUSIBLE = 1e-3
 # The largest share of the error that goes to the failure term.
 _FAILURES = 0.7
