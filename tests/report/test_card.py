@@ -8,6 +8,7 @@ from resperturb.cli import app
 from resperturb.report.card import model_card
 from resperturb.report.collect import ReportedModel
 from resperturb.report.policy import default_policy
+from resperturb.report.wording import LEFT_OUT
 from resperturb.training.run import Run
 from tests.report.conftest import renamed, reported
 
@@ -42,6 +43,15 @@ def test_a_model_that_was_not_audited_is_not_called_anything(private_run: Run) -
     card = model_card(reported(private_run, "private"), default_policy())
     assert "UNDECIDED" in card
     assert "nothing is known about what it leaks" in card
+
+
+def test_training_accuracy_stays_private_where_an_epsilon_is_proven(private_run: Run, audited_run: Run) -> None:
+    plain, private = reported(audited_run, "plain"), reported(private_run, "private")
+    card = model_card(private, default_policy())
+    assert f"Accuracy {private.subject.test_accuracy:.3f} on others. {LEFT_OUT}" in card
+    assert "on training records," not in card
+    assert "on training records," in model_card(private, default_policy(), for_reviewers=True)
+    assert "on training records," in model_card(plain, default_policy())
 
 
 def test_it_has_no_seed_path_or_fingerprint_unless_requested(audited_run: Run, tmp_path: Path) -> None:

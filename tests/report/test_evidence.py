@@ -13,7 +13,9 @@ from resperturb.report.collect import ReportedModel
 from resperturb.report.evidence import TEXTS, Declared, answers, entries, precision, read_declared, read_text
 from resperturb.report.gate import decide
 from resperturb.report.policy import default_policy
+from resperturb.report.wording import LEFT_OUT
 from resperturb.training.run import Run
+from tests.report.conftest import reported
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -63,6 +65,15 @@ def test_a_model_without_a_guarantee_has_no_unit_of_privacy(leaking: ReportedMod
     found = {one.clause.id: one for one in entries(read_text("nist-800-226"), leaking, default_policy(), Declared())}
     assert found["unit of privacy"].status == "not tested"
     assert found["privacy parameters"].missing == ("delta",)
+
+
+def test_training_accuracy_stays_private_where_an_epsilon_is_proven(private_run: Run, leaking: ReportedModel) -> None:
+    private = reported(private_run, "private")
+    found = answers(decide(private, default_policy()), Declared())["accuracy"]
+    assert found == f"Accuracy {private.subject.test_accuracy:.3f} on others. {LEFT_OUT}"
+    found = answers(decide(leaking, default_policy()), Declared())["accuracy"]
+    assert found is not None
+    assert f"{leaking.subject.train_accuracy:.3f} on training records" in found
 
 
 def test_precision_is_at_the_declared_prior(leaking: ReportedModel) -> None:

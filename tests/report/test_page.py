@@ -25,7 +25,7 @@ from resperturb.privacy.guarantee import number as worded
 from resperturb.report.collect import ReportedModel, open_models
 from resperturb.report.page import bounds, exposed_records, render
 from resperturb.report.policy import Limits, Policy
-from resperturb.report.wording import _least_exposed, headline, plainly, unequal
+from resperturb.report.wording import LEFT_OUT, _least_exposed, headline, plainly, unequal
 from resperturb.training.audited import audit_run
 from resperturb.training.run import Run, open_run
 from tests.conftest import passed_off_as
@@ -160,6 +160,33 @@ def test_every_chart_has_its_numbers_in_a_table(runs: list[ReportedModel]) -> No
             drawn = [value for trace in figure["data"] for value in trace["y"]]
             assert drawn
             assert all(f"{value:.3f}" in table for value in drawn), key
+
+
+def test_accuracies_on_training_records_stay_private_where_an_epsilon_is_proven(
+    runs: list[ReportedModel],
+) -> None:
+    plain, _, private = runs
+    assert private.guarantee.claimed_epsilon < np.inf
+    everything = list(private.subject.curves)
+    shown = f"{private.subject.train_accuracy:.3f}"
+    section = accuracy_section(render([plain, private]))
+    assert f"private left out {private.subject.test_accuracy:.3f} left out" in section
+    assert f"plain {plain.subject.train_accuracy:.3f}" in section
+    assert LEFT_OUT in section
+    assert LEFT_OUT not in accuracy_section(render([plain]))
+    drawn = {trace["name"] for trace in figures(render([plain, private]))["training"]["data"]}
+    assert drawn == {"plain, training", "plain, test", "private, test"}
+    reviewed = render([private], for_reviewers=True)
+    assert f"private {shown}" in accuracy_section(reviewed)
+    assert "private, training" in {trace["name"] for trace in figures(reviewed)["training"]["data"]}
+    # The owner's own view keeps them.
+    assert private.to_dict()["train_accuracy"] == private.subject.train_accuracy
+    assert list(private.subject.curves) == everything
+
+
+def accuracy_section(page: str) -> str:
+    start = page.index('id="accuracy"')
+    return text(page[start : page.index('<h2 id="', start)])
 
 
 def test_more_queries_are_a_row_each(runs: list[ReportedModel]) -> None:

@@ -18,7 +18,7 @@ def card(
     """Write a model card for the Hugging Face Hub with its privacy section.
 
     The section has the decision by a policy, what was tried and found, and what is proven. It does not name data,
-    seeds or weights, unless `--for-reviewers` asks for them.
+    seeds or weights, nor a training accuracy where an epsilon is proven, unless `--for-reviewers` asks for them.
 
     Example: `resperturb card runs/noisy -o MODEL_CARD.md`
     """

@@ -32,7 +32,8 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the 
 
 PolicyOption = Annotated[Path | None, typer.Option(help="Policy to decide by; see `resperturb gate --init`.")]
 ReviewersOption = Annotated[
-    bool, typer.Option("--for-reviewers", help="Also name data, seeds and weights. Do not publish these.")
+    bool,
+    typer.Option("--for-reviewers", help="Also show data, seeds, weights, training accuracies. Do not publish."),
 ]
 JobsOption = Annotated[
     int | None, typer.Option(min=1, help="Trainings at a time.", show_default="what the engine has room for")

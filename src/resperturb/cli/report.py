@@ -104,7 +104,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
 
     from resperturb.cli.output import visible
     from resperturb.report.collect import facts_table
-    from resperturb.report.wording import measured_alike, not_comparable, whom
+    from resperturb.report.wording import accuracy_words, measured_alike, not_comparable, whom
 
     kinds = {whom(run.strongest.kind, run.unit) for run in runs if run.strongest is not None}
     of = f" on {', '.join(sorted(kinds))}" if kinds else ""
@@ -133,7 +133,7 @@ def comparison(runs: "Sequence[ReportedModel]") -> "Table":
             Text(visible(f"{run.name}\n  {run.subject.defence or run.subject.description}")),
             leak,
             named,
-            f"{run.subject.test_accuracy:.3f}\n({run.subject.train_accuracy:.3f})",
+            f"{run.subject.test_accuracy:.3f}\n({accuracy_words(run.subject.train_accuracy)})",
             _proven(run),
             *([_shown(run, way) for way in ways] or [_shown(run, None)]),
         )

@@ -6,17 +6,18 @@ from typing import Any
 from resperturb.report.collect import Finding, ReportedModel, kinds_of
 from resperturb.report.gate import NOT_TESTED, RESIDUAL, Decision, decide
 from resperturb.report.policy import Policy
-from resperturb.report.wording import plainly, whom
+from resperturb.report.wording import accuracies, plainly, whom
 
 
 def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False) -> str:
-    """Write a model card in Markdown; ``for_reviewers`` it names data, seeds and weights too.
+    """Write a model card in Markdown; ``for_reviewers`` it has data, seeds, weights and training accuracy too.
 
     What cannot be known from a run (licence, purpose, data) is left for its author.
     """
     import yaml
 
-    decision, subject, guarantee = decide(model, policy), model.subject, model.guarantee
+    decision, guarantee = decide(model, policy), model.guarantee
+    subject = (model if for_reviewers else model.published()).subject
     measured = [
         f"| {row.title} | {row.found} | {row.limit_words} | {row.state.shape} {_text(row.verdict)} |"
         for row in decision.rows
@@ -42,8 +43,7 @@ def model_card(model: ReportedModel, policy: Policy, for_reviewers: bool = False
         f"\n### What is proven\n\n{_text(_sentence(guarantee.words[:1].upper() + guarantee.words[1:]))}\n",
         *rests_on,
         f"\nNot covered: {'; '.join(RESIDUAL)}.",
-        f"\n## Evaluation\n\nAccuracy {subject.train_accuracy:.3f} on training records and "
-        f"{subject.test_accuracy:.3f} on others. Defence: {_text(model.defence)}.\n",
+        f"\n## Evaluation\n\n{accuracies(subject)} Defence: {_text(model.defence)}.\n",
     ]
     reviewers = [fact for fact in subject.facts if fact.reviewers_only and fact.value and for_reviewers]
     if reviewers:

@@ -65,7 +65,7 @@ def training_curves(runs: Sequence[ReportedModel]) -> Chart | None:
     return Chart(
         "training",
         "Training curves",
-        "Training accuracy is measured on the fly, with the noise on; test accuracy at the points shown.",
+        "Training accuracy, if shown, is measured on the fly with the noise on; test accuracy at the points shown.",
         "Accuracy over the epochs of training for " + ", ".join(run.name for run in runs) + ".",
         {
             "data": data,

@@ -1,9 +1,11 @@
 """Everything a report needs to know of a model: what it is, and what its audit found."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from resperturb.auditing.store import Scores, open_scores
 from resperturb.auditing.trainee import Trainee
@@ -164,6 +166,14 @@ class ReportedModel:
         """Return what attacks found among kinds of candidates, the strongest first."""
         found = (Finding(attack, kind) for attack in attacks for kind in kinds if kind in attack.metrics)
         return tuple(sorted(found, key=lambda one: -one.auc))
+
+    def published(self) -> Self:
+        """Leave out accuracies on training records, which the proof of a finite epsilon assumes to stay private."""
+        if math.isinf(self.guarantee.claimed_epsilon):
+            return self
+        tested = (one for one in self.subject.curves if one.test_accuracy is not None)
+        curves = tuple(replace(one, train_accuracy=None) for one in tested)
+        return replace(self, subject=replace(self.subject, train_accuracy=None, curves=curves))
 
     def to_dict(self) -> dict[str, object]:
         """Give the model's line of a comparison as plain data."""

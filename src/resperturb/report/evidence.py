@@ -16,7 +16,7 @@ from resperturb.report.collect import ReportedModel
 from resperturb.report.gate import Decision, decide
 from resperturb.report.page import environment
 from resperturb.report.policy import Policy, parsed
-from resperturb.report.wording import attacked, refutation, whom
+from resperturb.report.wording import accuracies, attacked, refutation, whom
 
 Status = Literal["answered", "not tested", "for you to fill in"]
 TEXTS = ("satre", "nist-800-226", "edpb-28-2024")
@@ -61,9 +61,7 @@ def answers(decision: Decision, declared: Declared) -> dict[str, str | None]:
     if guarantee.claimed_epsilon < math.inf:
         found["delta"], found["unit"] = f"Delta {guarantee.delta:g}.", guarantee.compares
     found["assumptions"] = "; ".join(f"{one.statement} ({one.status})" for one in guarantee.assumptions) or None
-    found["accuracy"] = (
-        f"Accuracy {subject.train_accuracy:.3f} on training records, {subject.test_accuracy:.3f} on others."
-    )
+    found["accuracy"] = accuracies(model.published().subject)
     for name, value in declared.model_dump(exclude_none=True).items():
         found[name] = percent(value) if name == "prior" else f"{value}"
     if subject.defence:

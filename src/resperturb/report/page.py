@@ -46,10 +46,13 @@ def render(
         title: Title of the page; the model's name if None and there is one.
         show_records: Show pictures of private records.
         policy: The policy of the first page; the default policy if None.
-        for_reviewers: Also name data, seeds and the whole configuration, which may help an attacker.
+        for_reviewers: Also show data, seeds, the whole configuration and every training accuracy, which may help an
+            attacker.
     """
     if not runs:
         raise UsageError("a report needs at least one finished run or audit.")
+    if not for_reviewers:
+        runs = [run.published() for run in runs]
     templates = environment()
     leak = [chart for chart in [charts.roc(runs)] if chart is not None]
     sections = {name: section for name in SECTIONS if (section := SECTIONS[name](runs)) is not None}

@@ -26,7 +26,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Epoch:
-    """A point of the training curves; an accuracy is None where it was not measured."""
+    """A point of the training curves; an accuracy is None where it was not measured, or is not published."""
 
     number: int
     train_accuracy: float | None
@@ -54,6 +54,7 @@ class Subject:
         description: What was trained, where no more is known of it.
         level: The strength of the defence; 0 without any.
         network: The network in a word; empty where it is not known.
+        train_accuracy: Accuracy on its training records; None where it is not published.
         test_accuracy: Accuracy on records that it was not trained on.
         seconds: Time of the training; None where it is not known.
         guarantee: Gives what is proven, at a delta or at the defence's own.
@@ -67,7 +68,7 @@ class Subject:
 
     name: str
     defence: str
-    train_accuracy: float
+    train_accuracy: float | None
     test_accuracy: float
     guarantee: Callable[[float | None], Guarantee]
     description: str = ""
@@ -81,6 +82,6 @@ class Subject:
     audit_command: Callable[[str, int], str] | None
 
     @property
-    def gap(self) -> float:
-        """How much better it is on members."""
-        return self.train_accuracy - self.test_accuracy
+    def gap(self) -> float | None:
+        """How much better it is on members; None where that is not published."""
+        return None if self.train_accuracy is None else self.train_accuracy - self.test_accuracy

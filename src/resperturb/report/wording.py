@@ -9,10 +9,36 @@ from resperturb.privacy.guarantee import percent
 
 if TYPE_CHECKING:
     from resperturb.report.collect import ReportedModel
+    from resperturb.report.subject import Subject
 
 # More names than this make a headline unreadable.
 NAMED = 3
 CAVEAT = "An attack that finds a leak shows it. An attack that finds none proves nothing: a stronger one may exist."
+LEFT_OUT = (
+    "Where an epsilon is proven, accuracies on training records are left out: they are computed without noise, and "
+    "the proof assumes that they stay private."
+)
+
+
+def accuracy_words(value: float | None) -> str:
+    """Write an accuracy that may be left out.
+
+    >>> accuracy_words(0.5), accuracy_words(None)
+    ('0.500', 'left out')
+    """
+    return "left out" if value is None else f"{value:.3f}"
+
+
+def accuracies(subject: "Subject") -> str:
+    """Write both accuracies as sentences.
+
+    Returns:
+        The accuracy on training records, or why it is left out, and the one on others.
+    """
+    others = f"{subject.test_accuracy:.3f} on others."
+    if subject.train_accuracy is None:
+        return f"Accuracy {others} {LEFT_OUT}"
+    return f"Accuracy {subject.train_accuracy:.3f} on training records, {others}"
 
 
 def headline(runs: "Sequence[ReportedModel]") -> str:

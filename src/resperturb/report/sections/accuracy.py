@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from resperturb.report.charts import training_curves
 from resperturb.report.collect import ReportedModel
 from resperturb.report.section import Section, Table, register_section
+from resperturb.report.wording import LEFT_OUT, accuracy_words
 
 
 @register_section("accuracy")
@@ -13,8 +14,9 @@ def accuracy(runs: Sequence[ReportedModel]) -> Section:
     rows = []
     for run in runs:
         one = run.subject
-        accuracies = (f"{value:.3f}" for value in (one.train_accuracy, one.test_accuracy, one.gap))
+        accuracies = map(accuracy_words, (one.train_accuracy, one.test_accuracy, one.gap))
         rows.append((run.name, *accuracies, run.defence))
     table = Table(("model", "training accuracy", "test accuracy", "gap", "defence"), rows)
     curves = training_curves(runs)
-    return Section("How accurate is it?", table=table, charts=() if curves is None else (curves,))
+    why = (LEFT_OUT,) if any(run.subject.train_accuracy is None for run in runs) else ()
+    return Section("How accurate is it?", why, table, () if curves is None else (curves,))
