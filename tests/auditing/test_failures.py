@@ -11,6 +11,7 @@ import pytest
 
 import resperturb as rp
 from resperturb.auditing import audit
+from resperturb.auditing.fit import COARSE
 from resperturb.bounds import AuditResult
 from resperturb.errors import ResperturbError, UsageError
 from tests.auditing.examples import probabilities, training
@@ -72,6 +73,39 @@ def wrong_rows(indices: np.ndarray, seed: int) -> Any:
 def test_models_that_know_the_other_rows_are_refused(shadows: int, models: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"{models} better on rows that were not given to train"):
         run(wrong_rows, tmp_path, shadows=shadows)
+
+
+@pytest.mark.parametrize("decimals", [0, 1])
+def test_honest_models_with_coarse_answers_that_coincide_are_audited_with_a_caveat(
+    decimals: int, tmp_path: Path
+) -> None:
+    values = np.where(LABELS, 2.0, -2.0) + np.random.default_rng(0).normal(size=ROWS) / 4
+    labels = np.where(np.arange(ROWS) < 6, 1 - LABELS, LABELS)
+
+    def train(indices: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+        known, named = values[indices], labels[indices]
+        middle = (known[named == 0].mean() + known[named == 1].mean()) / 2
+
+        def predict(rows: np.ndarray) -> np.ndarray:
+            p = np.round(1 / (1 + np.exp(-6 * (values[rows] - middle))), decimals)
+            return np.stack([1 - p, p], axis=1)
+
+        return predict
+
+    found = run(train, tmp_path, labels=labels)
+    assert COARSE in found.notes
+    assert run(train, tmp_path, labels=labels) == found  # from what was kept
+    assert COARSE not in run(training(LABELS, 1.0), tmp_path / "fine").caveats
+
+
+def test_training_that_ignores_its_rows_is_refused_also_where_its_answers_saturate(tmp_path: Path) -> None:
+    steep = np.clip(np.random.default_rng(1).normal(0, 40, ROWS), -20, 20)
+
+    def train(indices: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda rows: probabilities(1 / (1 + np.exp(-steep[rows])), LABELS[rows])
+
+    with pytest.raises(UsageError, match="does train use its indices"):
+        run(train, tmp_path)
 
 
 def test_a_predictor_that_sorts_the_rows_it_is_given_hides_nothing(tmp_path: Path) -> None:

@@ -30,6 +30,12 @@ from resperturb.progress import Lines, duration
 RETRIED = 500_009
 # The error of the test that says a model was trained on other rows than it was given.
 WRONG_ROWS = 1e-6
+# Answers with more distinct values than this, or than half of the rows, do not coincide by chance.
+FINE = 32
+COARSE = (
+    "Models trained on different rows gave exactly the same answers. These take few distinct values, too few to tell "
+    "whether training used its rows."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +151,9 @@ class Summary:
     """What the rules for failures need of a model's answers, which are read once for it.
 
     ``accuracy`` is that on all rows, members and others alike, by one draw as served. ``digest`` is that of the
-    answers, empty where one is given to everything. ``wrong_rows`` says that it is better on rows that it was not
-    given, far beyond chance.
+    answers, empty where one is given to everything. ``fine`` says that they take too many distinct values to coincide
+    with another model's by chance. ``wrong_rows`` says that it is better on rows that it was not given, far beyond
+    chance.
     """
 
     queries: tuple[Query, ...]
@@ -154,6 +161,7 @@ class Summary:
     on_members: float
     on_others: float
     digest: str
+    fine: bool
     wrong_rows: bool
 
     @classmethod
@@ -174,6 +182,7 @@ class Summary:
             float(correct[members].mean()) if members.any() else float("nan"),
             float(correct[~members].mean()) if not members.all() else float("nan"),
             "" if same or (last == last[0]).all() else array_digest(last),
+            len(np.unique(last)) > min(FINE, len(last) / 2),
             wrong,
         )
 
@@ -326,7 +335,7 @@ class Models:
                 "same kind (noisy or not, of as many networks)."
             )
         other = self._seen.setdefault(found.digest, number)
-        if found.digest and (self.design.members[other] != self.design.members[number]).any():
+        if found.digest and found.fine and (self.design.members[other] != self.design.members[number]).any():
             raise UsageError(
                 f"two models that were to be trained on different rows (models {other} and {number}) give exactly "
                 "the same answers: does train use its indices? It must fit a fresh model on those rows alone, each "
@@ -366,15 +375,23 @@ class Models:
         return float(np.bincount(self.candidates.labels).max() / len(self.candidates.labels))
 
     def doubts(self) -> tuple[str, ...]:
-        """Say if the targets are no better than always naming the most frequent class."""
-        typical = self._typical()
+        """Say if the targets hardly learned, and if answers are too coarse to show that training used its rows."""
+        coarse, typical = (COARSE,) if self._coincide() else (), self._typical()
         if self._above(typical) > 1:
-            return ()
+            return coarse
         return (
+            *coarse,
             f"The attacked model has an accuracy of {typical:.3f}; always naming the most frequent class gives "
             f"{self._chance:.3f}. If it did not learn, it had little to reveal, and shadow models that did not learn "
             "were not recognised.",
         )
+
+    def _coincide(self) -> bool:
+        """Whether two models that were trained on different rows give the same answers."""
+        rows: dict[str, set[bytes]] = {}
+        for number, summary in self._summaries.items():
+            rows.setdefault(summary.digest, set()).add(self.design.members[number].tobytes())
+        return any(digest and len(different) > 1 for digest, different in rows.items())
 
     def words(self, weak: int) -> str:
         """Say how little a model learned."""
