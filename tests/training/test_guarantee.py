@@ -8,8 +8,8 @@ import pytest
 
 from resperturb.privacy.gaussian import epsilon_for_delta
 from resperturb.privacy.guarantee import number
-from resperturb.training.config import TrainConfig
-from resperturb.training.run import Run
+from resperturb.training.config import TrainConfig, make_config
+from resperturb.training.run import PUBLIC_SPLIT, Run, guarantee_of
 from tests.conftest import tiny_config
 
 DELTA = 1e-5
@@ -51,6 +51,17 @@ def test_the_additive_proof_is_about_replacing_an_image_and_knows_its_radius(tmp
     assert small.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(3) / 0.5), rel=1e-6)
     ensemble = finished(tmp_path, clipped.model_copy(update={"model": "en5-resnet8"})).guarantee(DELTA)
     assert ensemble.epsilon == pytest.approx(epsilon_for_delta(DELTA, 2 * 0.1 * math.sqrt(15) / 0.5), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["dpsgd", {"name": "dp-head"}])
+def test_a_private_method_assumes_that_the_split_is_public(method: object, tmp_path: Path) -> None:
+    """The test part that is held out of one file follows from its labels, and neighbours are counted after it."""
+    config = make_config(data={"spec": "x"}, method=method)
+    proven = guarantee_of(config, 20_000, 1, (28, 28))
+    assert math.isfinite(proven.claimed_epsilon)
+    assert PUBLIC_SPLIT in proven.assumptions
+    assert PUBLIC_SPLIT.status == "assumed"
+    assert PUBLIC_SPLIT.statement.startswith("The split into training and test images is public.")
 
 
 def test_other_uses_of_the_images_void_the_additive_proof_or_are_assumed_away(tmp_path: Path) -> None:

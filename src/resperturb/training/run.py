@@ -63,6 +63,13 @@ CHOSEN = Assumption(
     "--epochs instead.",
 )
 
+# Whether the data had a test part of their own is not known from a configuration, so it is said of all.
+PUBLIC_SPLIT = Assumption(
+    "assumed",
+    "The split into training and test images is public. A split made here, of a single set of images, depends on "
+    "their labels; epsilon does not count that.",
+)
+
 DAMAGED = "restore it, or train again with another --out"
 
 
@@ -246,7 +253,8 @@ def guarantee_of(
     if config.method.private:
         steps = config.epochs * math.ceil(records / config.batch_size)
         proven = config.method.guarantee(config, records, steps, delta)
-        return replace(proven, assumptions=(*proven.assumptions, *_of_canaries(config, proven)))
+        split = () if math.isinf(proven.epsilon) else (PUBLIC_SPLIT,)
+        return replace(proven, assumptions=(*proven.assumptions, *split, *_of_canaries(config, proven)))
     delta = 1e-5 if delta is None else delta
     if config.perturbation is None:
         return nothing_proven("It was trained without noise.", delta)
