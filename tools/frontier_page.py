@@ -36,10 +36,10 @@ where these are too few for the rate.*
 ## At equal accuracy
 Each setting is compared with the least leaking comparator of at least its test accuracy, model by model on the same
 coins. The comparator is chosen on one half of the models and compared on the other. Checkpoints count as comparators,
-and between two of them the leak is interpolated to the accuracy of the setting. A comparator that was not interpolated
-has its accuracy in parentheses. A negative difference means that the setting leaks less. *Equivalent* means that the
-whole interval lies within {found.margin:g}, and *not comparable* that only models more accurate by over 0.01 were
-measured, which leak more. The intervals of a table hold jointly.
+and between two of them the leak is interpolated to the accuracy of the setting. A comparator that was not
+interpolated has its accuracy in parentheses. A negative difference means that the setting leaks less. *Equivalent*
+means that the whole interval lies within {found.margin:g}, and *not comparable* that only models more accurate by
+over 0.01 were measured, which leak more. The intervals of a table hold jointly.
 
 {compared}
 

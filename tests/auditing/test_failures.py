@@ -11,8 +11,8 @@ import pytest
 
 import resperturb as rp
 from resperturb.auditing import audit
-from resperturb.auditing.fit import COARSE
 from resperturb.bounds import AuditResult
+from resperturb.bounds.audit_result import COARSE
 from resperturb.errors import ResperturbError, UsageError
 from tests.auditing.examples import probabilities, training
 

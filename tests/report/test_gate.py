@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from resperturb.auditing import audit_predictions
 from resperturb.bounds import AuditResult, attack_metrics
 from resperturb.bounds.attack_metrics import AttackMetrics
+from resperturb.bounds.audit_result import COARSE
 from resperturb.cli import app
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee, nothing_proven
@@ -116,6 +117,11 @@ def test_an_attack_whose_scores_tie_is_not_cleared_by_a_weaker_one(pass_by: str)
     assert outcome(**{first.name: weak, second.name: saturated}) == "unknown"
     assert outcome(**{first.name: weak, second.name: blind}) == "met"
     assert outcome(**{first.name: saturated}) == "unknown"
+
+
+def test_models_that_answer_alike_are_no_pass() -> None:
+    audit = audited(0, rows=2000)
+    assert gated(replace(audit, caveats=(*audit.caveats, COARSE)), policy(auc=0.6)).state.exit_code == 2
 
 
 def test_a_group_has_limits_of_its_own_and_comes_first() -> None:

@@ -21,6 +21,7 @@ from resperturb.auditing.store import MODELS, Store, answers_path, array_digest,
 from resperturb.auditing.trainee import Job, Trainee
 from resperturb.bounds.arrays import Bools
 from resperturb.bounds.attack_metrics import split_metrics
+from resperturb.bounds.audit_result import COARSE
 from resperturb.engine import Engine, Shared, Task
 from resperturb.engine.task import Files
 from resperturb.errors import ResperturbError, UsageError
@@ -32,10 +33,6 @@ RETRIED = 500_009
 WRONG_ROWS = 1e-6
 # Answers with more distinct values than this, or than half of the rows, do not coincide by chance.
 FINE = 32
-COARSE = (
-    "Models trained on different rows gave exactly the same answers. These take few distinct values, too few to tell "
-    "whether training used its rows."
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,11 @@ CAVEATS = (
     "The strongest of many attacks is chosen in hindsight, so its AUC is slightly too high. Bounds on epsilon come "
     "from attacks that were fixed beforehand, and their number is corrected for.",
 )
+# Of models that answer alike; the gate then knows of no model what its attacks would find.
+COARSE = (
+    "Models trained on different rows gave exactly the same answers. These take few distinct values, too few to tell "
+    "whether training used its rows."
+)
 
 # Two bounds on epsilon that are no further apart than this agree for every practical purpose.
 AGREEMENT = 1.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from resperturb.bounds.attack_metrics import AttackMetrics, TruePositiveRate
-from resperturb.bounds.audit_result import GROUP, RECORD, AuditResult
+from resperturb.bounds.audit_result import COARSE, GROUP, RECORD, AuditResult
 from resperturb.bounds.intervals import Interval
 from resperturb.bounds.metrics import can_be_seen
 from resperturb.files import plain
@@ -259,8 +259,10 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
     # Not the audit's confidence alone: intervals at a low one are next to nothing, and pass anything.
     confidence = max(audit.confidence, 1 - policy.error_rate)
     counts = _counts(audit)
+    alike = Check("answers", "unknown", "did training use its rows?", found="models of different rows answer alike")
     checks = [
         *_lacking(counts, policy),
+        *([alike] if COARSE in audit.caveats else []),
         *(one.check(policy.error_rate / max(looked_at, 1), confidence, policy) for one in measured),
         *_shown(audit, model.guarantee, policy),
         *_proven(audit, model.guarantee, policy),
