@@ -70,7 +70,7 @@ class InPlace(Plain):
 class InPlaceOnTheShortcut(Plain):
     def forward(self, x: Tensor) -> Tensor:
         x = x * 1.0
-        x += self.f(x)
+        x += self.f(x.clone())  # which keeps its input for the backward pass
         return x
 
 
@@ -649,6 +649,113 @@ def test_a_sum_in_place_keeps_the_type_of_its_left_side() -> None:
     assert model(torch.zeros(1, WIDTH)).dtype == torch.float16
     rp.perturb(model, rp.Additive(gamma=0.5, input_std=0.0))
     assert model(torch.zeros(1, WIDTH)).dtype == torch.float16
+
+
+class ThroughTheArgument(nn.Module):
+    """Blocks that change the tensor of their caller and return nothing."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: Tensor) -> None:
+            x += self.f(x.clone()).relu()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([self.Block(), self.Block()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = 1.0 * x
+        for block in self.blocks:
+            block(x)
+        return x
+
+
+class ThroughAView(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        out = x.clone()
+        view = out[:, : WIDTH // 2]
+        view += self.f(x)[:, : WIDTH // 2]
+        return out
+
+
+class ThroughAnAlias(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.f(x)
+        kept = out
+        out += x
+        return kept
+
+
+class ThroughAnAliasByAdd(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.f(x)
+        kept = [out]
+        out.add_(x)
+        return kept[0]
+
+
+ALIASED = [ThroughTheArgument, ThroughAView, ThroughAnAlias, ThroughAnAliasByAdd]
+
+
+@pytest.mark.parametrize("strategy", [rp.Additive(gamma=0.5, input_std=0.0), rp.Multiplicative(gamma=0.5)])
+@pytest.mark.parametrize("make", ALIASED)
+def test_a_sum_in_place_that_is_read_by_another_name_has_its_noise(
+    make: Callable[[], nn.Module], strategy: rp.Additive
+) -> None:
+    torch.manual_seed(0)
+    plain, x = make(), torch.randn(4, WIDTH)
+    model = rp.perturb(copy.deepcopy(plain), strategy)
+    for training in (False, True):
+        assert not model.train(training)(x).equal(model(x))
+    assert rp.verify_noise(model, x).ok
+    with rp.noise_off(model):
+        torch.testing.assert_close(model(x), plain(x))
+        torch.testing.assert_close(_gradients(model, x), _gradients(plain, x))
+
+
+def _gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
+    found = torch.autograd.grad(model(x).square().sum(), list(model.parameters()), allow_unused=True)
+    return [gradient for gradient in found if gradient is not None]
+
+
+@pytest.mark.parametrize("make", ALIASED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_compiled_sum_in_place_has_its_noise_by_every_name(
+    make: Callable[[], nn.Module], dtype: torch.dtype
+) -> None:
+    model = rp.perturb(make().to(dtype), rp.Additive(gamma=0.5, input_std=0.0))
+    x = torch.randn(4, WIDTH, dtype=dtype)
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        assert not compiled(x).equal(compiled(x))
+    assert not compiled(x).equal(compiled(x))
+    compiled(x).float().sum().backward()
+
+
+def test_a_sum_in_place_of_a_leaf_is_refused_as_without_noise() -> None:
+    class OfALeaf(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            x += self.f(x)
+            return x
+
+    for model in (OfALeaf(), rp.perturb(OfALeaf(), rp.Additive(gamma=0.5, input_std=0.0))):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place"):
+            model(torch.zeros(2, WIDTH, requires_grad=True))
+
+
+def test_a_sum_in_place_of_whole_numbers_is_refused() -> None:
+    class OfWholeNumbers(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            out = x.long()
+            out += self.f(x)
+            return out
+
+    model = rp.perturb(OfWholeNumbers(), rp.Additive(gamma=0.5, input_std=0.0), targets="*")
+    with pytest.raises(UsageError, match="adds no floating-point tensors"):
+        model(torch.zeros(2, WIDTH))
 
 
 @pytest.mark.parametrize("strategy", [rp.Additive(gamma=0.5), rp.Multiplicative(gamma=0.5)])

@@ -359,3 +359,25 @@ def test_static_quantisation_keeps_noise_or_does_not_report_it() -> None:
     only_junctions = quantised(rp.Additive(gamma=0.5, input_std=0.0), [block])
     assert rp.strategy_of(only_junctions) == rp.Additive(gamma=0.5, input_std=0.0)
     assert rp.verify_noise(only_junctions, X).ok
+
+
+def test_answers_that_no_noise_reaches_are_reported() -> None:
+    class Dropped(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            features = self.stem(x)
+            self.blocks(features)
+            return self.head(features)
+
+    found = rp.verify_noise(rp.perturb(Dropped(), rp.Additive(gamma=0.5, input_std=0.0)), X)
+    assert found.problems == ("model: two calls with noise gave the same answer, so no noise reaches it",)
+
+
+def test_the_batch_of_a_measurement_is_left_as_it_is() -> None:
+    class ChangesItsInput(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x += 1
+            return super().forward(x)
+
+    batch = X.clone()
+    assert rp.verify_noise(rp.perturb(ChangesItsInput(), rp.Additive(gamma=0.5, input_std=0.0)), batch).ok
+    assert batch.equal(X)

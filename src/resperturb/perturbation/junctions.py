@@ -162,13 +162,17 @@ def _are_alike(left: Any, right: Any) -> bool:
     return tensors and left.shape == right.shape and left.dtype == right.dtype and left.is_floating_point()
 
 
+def _is_floating(total: Any) -> bool:
+    """Whether a sum is of floating-point numbers, as far as a proxy of torch.fx tells."""
+    return isinstance(total, fx.Proxy) or (isinstance(total, Tensor) and total.is_floating_point())
+
+
 def junction_sum(
     module: nn.Module, key: str, left: Any, right: Any, *, alpha: Any = 1, in_place: bool = False
 ) -> Any:
     """Do an addition in a method of ``module``, with the noise of the junction if it is one.
 
-    A sum in place stays one without noise. With noise it leaves both sides as they are, and its value has the type of
-    the left one as before.
+    A sum in place stays one: it is written into the left tensor, which aliases, views and callers may read.
     """
     slot = _slot(module, key)
     if slot is None or slot.addition is None:
@@ -178,20 +182,26 @@ def junction_sum(
             left += right
             return left
         return left + right
-    if alpha != 1:
-        right = alpha * right
-    shortcut = left if slot.addition.shortcut == "left" else right
+    total = _noisy_sum(module, slot.noise, slot.addition, left, alpha * right if alpha != 1 else right, in_place)
+    return left.copy_(total) if in_place and isinstance(left, Tensor | fx.Proxy) else total
+
+
+def _noisy_sum(
+    module: nn.Module, noise: JunctionNoise, addition: Addition, left: Any, right: Any, in_place: bool
+) -> Any:
+    """Return the sum with noise, and leave both sides as they are."""
+    shortcut = left if addition.shortcut == "left" else right
     if _are_alike(left, right):
-        return slot.noise(left, right, shortcut, module.training)
+        return noise(left, right, shortcut, module.training)
     total = left + right
-    if not isinstance(total, Tensor | fx.Proxy) or (isinstance(total, Tensor) and not total.is_floating_point()):
+    if in_place and isinstance(left, Tensor):
+        total = total.to(left.dtype)
+    if not _is_floating(total):
         raise UsageError(
-            f"{slot.addition.text!r} in {type(module).__name__} adds no floating-point tensors; name the junctions "
+            f"{addition.text!r} in {type(module).__name__} adds no floating-point tensors; name the junctions "
             "to perturb with targets=[...]."
         )
-    if in_place and isinstance(total, Tensor) and total.dtype != left.dtype:
-        total = total.to(left.dtype)
-    return slot.noise(total, None, shortcut, module.training)
+    return noise(total, None, shortcut, module.training)
 
 
 def _slot(module: nn.Module, key: str) -> Slot | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
 
 from resperturb.errors import ResperturbError, UsageError
 from resperturb.noise import Draw, NoiseSource
@@ -174,7 +175,8 @@ def verify_noise(model: nn.Module, batch: Any) -> NoiseCheck:
     """Measure at each junction, on the input and on the output that the noise of ``model`` is there.
 
     The model runs a few times in ``eval()`` without gradients and is left as it was. Each place must add noise with
-    the variance that the strategy says, within what chance allows, and fresh noise at every call.
+    the variance that the strategy says, within what chance allows, and fresh noise at every call. The answers of two
+    calls must differ.
 
     Args:
         model: A model that was perturbed.
@@ -212,10 +214,11 @@ def verify_noise(model: nn.Module, batch: Any) -> NoiseCheck:
         for probe in probes:
             probe.attach()
             stack.callback(probe.detach)
+        answers: list[list[Tensor]] = []
         try:
             for _ in range(MOST_CALLS):
-                _call(model, batch)
-                if all(
+                answers = [*answers[:1], _numbers(_call(model, batch))]
+                if len(answers) > 1 and all(
                     len(draws := probe.draws()) > 1 and sum(map(torch.numel, draws)) >= ELEMENTS for probe in probes
                 ):
                     break
@@ -223,6 +226,8 @@ def verify_noise(model: nn.Module, batch: Any) -> NoiseCheck:
             if not problems and isinstance(error, UsageError):
                 raise
             problems = problems or [str(error)]
+        if len(answers) > 1 and answers[0] and all(map(torch.equal, *answers)):
+            problems.append("two calls with noise gave the same answer, so no noise reaches it")
     places = [NoiseAt("model", "model", 0, 0.0, problem) for problem in problems]
     places += [_measured(probe.where, probe.kind, probe.draws()) for probe in probes]
     order = ("model", "input", "junction", "output")
@@ -237,13 +242,17 @@ def _marked(model: nn.Module) -> list[tuple[nn.Module, Mark]]:
     return [(model, Mark(noise.strategy, noise.source, 0))]
 
 
-def _call(model: nn.Module, batch: Any) -> None:
+def _call(model: nn.Module, batch: Any) -> Any:
+    """Call the model with a copy of the batch, which it may change in place."""
+    batch = pytree.tree_map_only(Tensor, Tensor.clone, batch)
     if isinstance(batch, dict):
-        model(**batch)
-    elif isinstance(batch, tuple | list):
-        model(*batch)
-    else:
-        model(batch)
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+
+
+def _numbers(answer: Any) -> list[Tensor]:
+    """Copy the floating-point tensors of an answer, which the next call may write over."""
+    return [x.clone() for x in pytree.tree_leaves(answer) if isinstance(x, Tensor) and x.is_floating_point()]
 
 
 def _measured(where: str, kind: NoisyPlace, draws: list[Tensor]) -> NoiseAt:
