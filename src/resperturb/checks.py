@@ -97,3 +97,19 @@ def refuse_masked(what: str, values: Any) -> None:
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise UsageError(f"{what} is a masked array with masked values; leave those rows out, or fill them.")
+
+
+def refuse_other_index(**columns: Any) -> None:
+    """Refuse columns of pandas whose indexes differ: they would be taken by position.
+
+    Raises:
+        UsageError: Two columns of the same length have different indexes.
+    """
+    indexed = [(what, x.index) for what, x in columns.items() if hasattr(getattr(x, "index", None), "equals")]
+    for what, index in indexed[1:]:
+        first, other = indexed[0]
+        if len(index) == len(other) and not index.equals(other):
+            raise UsageError(
+                f"{what} and {first} have different pandas indexes; align them by {what}.loc[{first}.index], or pass "
+                f"{what}.to_numpy() if their rows are in the same order."
+            )

@@ -99,6 +99,17 @@ def test_an_estimator_is_audited_with_a_table_or_a_sparse_matrix(tmp_path: Path)
         rp.audit_model(model, out=None, **settings)
 
 
+@pytest.mark.parametrize("kind", [bool, float])
+def test_an_estimator_may_have_been_fitted_on_classes_of_another_type(kind: type) -> None:
+    features = np.random.default_rng(0).normal(size=(ROWS, 4)) + LABELS[:, None]
+    settings = {"members": MEMBERS, "nonmembers": OTHERS, "labels": LABELS, "features": features, "quiet": True}
+    audits = []
+    for labels in (LABELS, LABELS.astype(kind)):
+        model = RandomForestClassifier(20, random_state=0).fit(features[MEMBERS], labels[MEMBERS])
+        audits.append(rp.audit_model(model, out=None, **settings))
+    assert audits[0].attacks == audits[1].attacks
+
+
 def test_a_model_that_exists_is_queried_each_time_and_its_shadow_models_are_kept(tmp_path: Path) -> None:
     trained: list[int] = []
 
@@ -131,6 +142,25 @@ def test_a_recipe_of_another_kind_than_the_model_is_refused_by_its_first_model(t
             shadows=4, jobs=1, quiet=True, out=tmp_path / "audit",
         )  # fmt: skip
     assert len(trained) == 1
+
+
+def test_columns_with_other_indexes_are_refused() -> None:
+    features = pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, 4)))
+    groups = pd.Series(np.arange(ROWS), name="patient").sample(frac=1, random_state=0)
+    model = RandomForestClassifier(5).fit(features.iloc[MEMBERS], LABELS[MEMBERS])
+    sets = {"members": MEMBERS, "nonmembers": OTHERS, "out": None, "quiet": True}
+    message = r"groups and features have different pandas indexes; align them by groups.loc\[features.index\]"
+    with pytest.raises(UsageError, match=message):
+        rp.audit_model(model, features=features, labels=LABELS, groups=groups, **sets)
+    with pytest.raises(UsageError, match=message):
+        rp.audit(RandomForestClassifier(5), features, LABELS, groups=groups, out=None, quiet=True)
+    with pytest.raises(UsageError, match="labels and features have different pandas indexes"):
+        rp.audit(RandomForestClassifier(5), features, pd.Series(LABELS, groups.index), out=None, quiet=True)
+    p = np.full((ROWS, 2), 0.5)
+    with pytest.raises(UsageError, match="groups and labels have different pandas indexes"):
+        rp.audit_predictions(p, np.arange(ROWS) < 150, pd.Series(LABELS), groups=groups)
+    for same in (groups.loc[features.index], groups.to_numpy()):
+        rp.audit_model(model, features=features, labels=pd.Series(LABELS), groups=same, **sets)
 
 
 def test_wrong_sets_are_refused() -> None:

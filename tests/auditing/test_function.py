@@ -271,6 +271,13 @@ def test_other_mistakes_are_one_sentence(tmp_path: Path) -> None:
         run(lambda indices: None, tmp_path / "c")
     with pytest.raises(UsageError, match="it returned Linear alone"):
         run(lambda indices, seed: torch.nn.Linear(8, 3), tmp_path / "e")
+    for name, value, message in (
+        ("shadows", "4", "at least 4 shadow models.*not '4'"),
+        ("shadows", 4.0, "at least 4 shadow models.*not 4.0"),
+        ("models", 6.0, "at least 6 models, not 6.0"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(nearest, tmp_path / "c", **{"shadows": None, name: value})
     for name, value in {"seed": -1, "jobs": 0, "engine": "ray", "guarantee": 3.0}.items():
         with pytest.raises(UsageError, match=f"{name} must be"):
             run(nearest, tmp_path / "c", **{name: value})

@@ -47,6 +47,19 @@ def test_without_signal_it_shows_nothing_more_often_than_stated(grouped: bool) -
     assert abs(areas.mean() - 0.5) < 4 * areas.std() / np.sqrt(trials)
 
 
+@pytest.mark.parametrize(
+    ("models", "paired", "understated"), [(8, False, True), (12, False, False), (8, True, False)]
+)
+def test_few_models_on_independent_coins_are_said_to_understate_the_attack(
+    models: int, paired: bool, understated: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    members = pairs_of_coins(rng, models) if paired else rng.random((models, ROWS)) < 0.5
+    labels = rng.integers(0, 2, ROWS)
+    found = audit_predictions(answers(members, labels, 0.5, rng), members, labels, leave_one_out=True)
+    assert any("are understated; use 16 models" in caveat for caveat in found.caveats) == understated
+
+
 def test_it_finds_a_leak_and_counts_targets_as_the_unit() -> None:
     found = audited(0, leak=1.5)
     assert found.leaks

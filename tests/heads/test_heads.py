@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -205,6 +206,8 @@ def test_few_patients_are_warned_of_by_a_public_rule() -> None:
         ({"groups": pd.Series([pd.NA, *map(str, range(39))])}, "missing"),
         ({"groups": np.ma.masked_array(np.arange(40), mask=np.arange(40) < 9)}, "groups is a masked array"),
         ({"features": np.ma.masked_array(np.zeros((40, 3)), mask=True)}, "X is a masked array"),
+        ({"features": pd.DataFrame(np.zeros((40, 3))), "groups": pd.Series(range(40), range(40, 0, -1))}, "indexes"),
+        ({"features": pd.DataFrame(np.zeros((40, 3))), "labels": pd.Series([0, 1] * 20, range(1, 41))}, "indexes"),
         ({"head": "deep"}, "known are gradient, one-shot"),
         ({"settings": OneShot()}, "takes settings of Descent"),
         ({"epsilon": -1}, "epsilon"),
@@ -217,3 +220,26 @@ def test_bad_input_is_refused_in_a_sentence(change: dict[str, object], message: 
     given = {"features": np.zeros((40, 3)), "labels": np.arange(40) % 2, "classes": [0, 1], **change}
     with pytest.raises(UsageError, match=message):
         rp.dp_head(given.pop("features"), given.pop("labels"), **given)  # type: ignore[arg-type]
+
+
+def _fail(release: Release) -> None:
+    raise RuntimeError("stopped")
+
+
+@pytest.mark.filterwarnings("ignore:.*are few")
+@pytest.mark.parametrize(
+    ("classes", "more"),
+    [(1, {}), (3, {"groups": [1, 2]}), (3, {"on_release": _fail})],
+    ids=["y", "groups", "release"],
+)
+def test_a_fit_that_fails_leaves_the_head_as_it_was(classes: int, more: dict[str, Any]) -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    head = rp.DPHead().fit(pd.DataFrame(X, columns=list("abc")), y)
+    before, expected = dict(vars(head)), head.predict(pd.DataFrame(X, columns=list("abc")))
+    wider = np.ones((60, 5))
+    with pytest.raises((UsageError, RuntimeError)):
+        head.fit(wider, np.arange(60) % classes, **more)
+    assert vars(head) == before
+    assert (head.predict(pd.DataFrame(X, columns=list("abc"))) == expected).all()
+    assert head.fit(wider, np.arange(60) % 3).coef_.shape[0] == 3
+    assert not hasattr(head, "feature_names_in_")

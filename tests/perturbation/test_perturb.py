@@ -417,8 +417,34 @@ def test_inputs_by_keyword_are_noised_too() -> None:
 
     model = rp.perturb(Net(), rp.Additive(gamma=0.0, input_std=1.0))
     x = torch.zeros(2, 8)
-    assert (model(weights=torch.ones(2, 2), images=x) != 0).all()
+    assert (model(weights=torch.ones(2, 2, dtype=torch.long), images=x) != 0).all()
     assert (model(images=x) != 0).all()
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, clinical: Tensor, image: Tensor, lines: Tensor | None = None) -> Tensor:
+        return self.block(image) + clinical
+
+
+def test_input_noise_of_a_network_with_several_inputs_is_refused() -> None:
+    clinical, image = torch.zeros(4, 3), torch.zeros(4, 3)
+    model = rp.perturb(TwoInputs(), rp.Additive(gamma=0.5))
+    for args, kwargs in (((clinical, image), {}), ((clinical,), {"image": image}), ((clinical, [image]), {})):
+        with pytest.raises(UsageError, match=r"2 floating-point tensors, .* input_std=0"):
+            model(*args, **kwargs)
+    with pytest.raises(UsageError, match="2 floating-point tensors"):
+        rp.verify_noise(model, (clinical, image))
+    clipped = rp.perturb(TwoInputs(), rp.Additive(gamma=0.5, input_std=0.0, clip_radius=1.0))
+    with pytest.raises(UsageError, match="2 floating-point tensors"):
+        clipped(clinical, image)
+    without = rp.perturb(TwoInputs(), rp.Additive(gamma=0.5, input_std=0.0))
+    assert not without(clinical, image).equal(without(clinical, image))
+    numbers, temperature = torch.zeros(4, 3, dtype=torch.long), torch.tensor(1.0)
+    assert model(numbers, image, temperature).shape == (4, 3)
 
 
 def test_a_call_without_images_is_refused() -> None:

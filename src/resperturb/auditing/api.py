@@ -47,6 +47,7 @@ from resperturb.auditing.store import SCORES, Plan, array_digest, keep_scores, o
 from resperturb.auditing.trainee import Trainee, weakest_guarantee
 from resperturb.bounds.arrays import Ints, Texts
 from resperturb.bounds.audit_result import CAVEATS, RECORD, AuditResult, Subject
+from resperturb.checks import refuse_other_index
 from resperturb.engine import Engine, local_engine
 from resperturb.environment import environment
 from resperturb.errors import UsageError
@@ -54,6 +55,8 @@ from resperturb.privacy import Guarantee
 
 # Sizes so uneven, or more so, come of fair coins with this probability.
 NO_COINS = 0.02
+# With fewer models on independent coins, more than one row in twenty is left out.
+FEWEST_WITHOUT_BIAS = 12
 RECIPE = "What was audited is the recipe: models trained as yours, each on the half of the rows that coins chose."
 
 
@@ -194,6 +197,7 @@ def audit(
     if labels is None:
         raise UsageError("labels must hold one class per row, as whole numbers from 0.")
     _check_arguments(seed, jobs, engine, guarantee)
+    refuse_other_index(features=features, labels=labels, groups=groups, kinds=kinds)
     known = check_labels(labels)
     trainee = _trainee(train, features, known, guarantee, "audit" if out is None else Path(out).name)
     candidates = candidates_of(known, groups, kinds, population=population, validation=validation, seed=seed)
@@ -293,6 +297,7 @@ def audit_model(
     """
     settings = Settings.of(draws, delta, confidence)
     _check_arguments(seed, jobs, engine, guarantee)
+    refuse_other_index(features=features, labels=labels, groups=groups)
     known = check_labels(labels)
     inside, outside = (
         check_rows(name, rows, len(known)) for name, rows in (("members", members), ("nonmembers", nonmembers))
@@ -391,6 +396,7 @@ def audit_predictions(
     >>> found.attacks[0].auc > 0.9, found.epsilon_lower.epsilon > 0
     (True, True)
     """
+    refuse_other_index(labels=labels, groups=groups, units=units, kinds=kinds)
     known = check_labels(labels)
     count, coins = len(known), groups if units is None else units
     models: dict[str, Any]
@@ -420,6 +426,11 @@ def audit_predictions(
         caveats.append(
             f"{left_out} of {count} rows are left out: in fewer than two of the shadow models, or outside of fewer."
         )
+        if leave_one_out and len(every) < FEWEST_WITHOUT_BIAS:
+            caveats.append(
+                f"With {len(every)} models, which rows are left out depends on the coins of the targets, and attacks "
+                "are understated; use 16 models."
+            )
     first = np.flatnonzero(~nobody)[usable]
     rows = np.concatenate([first, np.flatnonzero(nobody)])
     folder = None if out is None else Path(out)

@@ -138,8 +138,8 @@ def leave_one_out(units: Ints, models: int, seed: int) -> Design:
     >>> design.members.sum(axis=0).tolist(), [number for number, _ in design.evidence(3)]
     ([3, 3, 3, 3], [0, 1, 4, 5])
     """
-    if models < FEWEST_LEFT_OUT or models % 2:
-        raise UsageError(f"leave-one-out needs an even number of at least {FEWEST_LEFT_OUT} models, not {models}.")
+    if not isinstance(models, int | np.integer) or models < FEWEST_LEFT_OUT or models % 2:
+        raise UsageError(f"leave-one-out needs an even number of at least {FEWEST_LEFT_OUT} models, not {models!r}.")
     members, seeds = _pairs(units, models // 2, seed)
     numbers = np.arange(models)
     return Design(np.array(members, dtype=bool), np.array(seeds), numbers ^ 1, numbers, "coins", seed)
@@ -170,10 +170,11 @@ def given(members: Bools, targets: Ints) -> Design:
 
 def check_shadow_count(shadows: int) -> None:
     """Refuse a number of shadow models that does not put every record into half of them, and outside of two."""
-    if shadows and (shadows < FEWEST_SHADOWS or shadows % 2):
+    whole = isinstance(shadows, int | np.integer)
+    if not whole or (shadows and (shadows < FEWEST_SHADOWS or shadows % 2)):
         raise UsageError(
             f"an audit needs an even number of at least 4 shadow models, so that each record is in half of them and "
-            f"outside of two; not {shadows}. For an audit without shadow models say --one-run (shadows=0)."
+            f"outside of two; not {shadows!r}. For an audit without shadow models say --one-run (shadows=0)."
         )
 
 

@@ -135,7 +135,8 @@ def predictor_of(model: Any, features: Any, labels: Ints) -> Callable[[Ints], Ar
 
 def _probabilities(model: Any, features: Any, classes: int, rows: Ints) -> Array:
     found = np.zeros((len(rows), classes))
-    found[:, model.classes_] = model.predict_proba(rows_of(features, rows))
+    columns = np.asarray(model.classes_).astype(np.int64)  # they may be bool or float
+    found[:, columns] = model.predict_proba(rows_of(features, rows))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # short signatures in help()
 
+import copy
 import math
 import warnings
 from collections.abc import Hashable, Sequence
@@ -16,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from resperturb.bounds.arrays import Array, Floats, Ints
-from resperturb.checks import finite_rows, missing, refuse_masked
+from resperturb.checks import finite_rows, missing, refuse_masked, refuse_other_index
 from resperturb.errors import UsageError
 from resperturb.heads import HEADS, Descent, OneShot
 from resperturb.heads.release import OnRelease, noise_of
@@ -98,8 +99,15 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             UsageError: A parameter or an array cannot be used.
         """
+        fitted = copy.copy(self)  # a fit that fails leaves this head as it was
+        fitted._fit(X, y, groups, on_release)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None, on_release: OnRelease | None) -> None:
         for what, values in (("X", X), ("y", y), ("groups", groups)):
             refuse_masked(what, values)
+        refuse_other_index(X=X, y=y, groups=groups)
         settings = self._settings()
         mu = head_mu(self.epsilon, self.delta)
         features, labels = validate_data(self, X, y)
@@ -109,13 +117,12 @@ class DPHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if (name := "record" if groups is None else self.unit) and (
             warning := too_few(units, mu, name, len(self.classes_))
         ):
-            warnings.warn(warning, UserWarning, stacklevel=2)
+            warnings.warn(warning, UserWarning, stacklevel=3)
         rows = rows_of(features, codes, len(self.classes_), unit, units)
         check_numbers(settings.numbers(rows.x.shape[1], len(self.classes_)))
         secret = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         self.coef_ = settings.fit(rows, mu, noise_of(secret), on_release).T
         self.guarantee_ = self._proven(mu, settings.words, units, name)
-        return self
 
     def guarantee(self) -> Guarantee:
         """Return what is proven about the weights and every release of their training."""

@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -151,6 +151,11 @@ class InputNoise:
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Change the batch among the arguments."""
         where = find_batch(args, kwargs, self.parameters)
+        if (inputs := sum(_float_tensors(value) for value in (*args, *kwargs.values()))) > 1:
+            raise UsageError(
+                f"{type(module).__name__} was called with {inputs} floating-point tensors, and input noise covers "
+                "one alone; pass them as one tensor, or perturb with input_std=0 and no clip_radius."
+            )
         if where is None:
             raise UsageError(
                 f"{type(module).__name__} was called without a floating-point batch, so its input noise has nowhere "
@@ -203,6 +208,15 @@ def find_batch(args: Sequence[Any], kwargs: dict[str, Any], parameters: Sequence
             return position
     names = [*(name for name in parameters if name in kwargs), *kwargs]
     return next((name for name in names if _is_image_batch(kwargs[name])), None)
+
+
+def _float_tensors(value: Any) -> int:
+    """Count the floating-point tensors in an argument that can hold something of a record."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return sum(map(_float_tensors, value))
+    return int(isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0)
 
 
 def _is_image_batch(value: Any) -> bool:
