@@ -86,8 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--save", action="store_true", help="keep the result in docs/results")
     chosen = parser.parse_args(arguments)
     asked = study(chosen.name, **({"models": chosen.models} if chosen.models else {}))
+    known = [one.name for one in asked.settings]
+    if unknown := [name for name in chosen.only or () if name not in known]:
+        parser.error(f"there is no setting {unknown[0]!r}; the settings are {', '.join(known)}.")
     if chosen.only:  # coins and canaries stay those of the whole study, so that it can grow
-        left = ", ".join(one.name for one in asked.settings if one.name not in chosen.only)
+        left = ", ".join(name for name in known if name not in chosen.only)
         asked = replace(
             asked,
             settings=tuple(one for one in asked.settings if one.name in chosen.only),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr
 
 from resperturb.attacks.registry import ATTACKS
 from resperturb.auditing.assess import Settings, assess
@@ -47,13 +46,14 @@ from resperturb.auditing.store import SCORES, Plan, array_digest, keep_scores, o
 from resperturb.auditing.trainee import Trainee, weakest_guarantee
 from resperturb.bounds.arrays import Ints, Texts
 from resperturb.bounds.audit_result import CAVEATS, RECORD, AuditResult, Subject
+from resperturb.bounds.one_run import chance_of_sizes
 from resperturb.checks import refuse_other_index
 from resperturb.engine import Engine, local_engine
 from resperturb.environment import environment
 from resperturb.errors import UsageError
 from resperturb.privacy import Guarantee
 
-# Sizes so uneven, or more so, come of fair coins with this probability.
+# Fair coins give sizes at least as uneven as those that are refused with this probability.
 NO_COINS = 0.02
 # With fewer models on independent coins, more than one row in twenty is left out.
 FEWEST_WITHOUT_BIAS = 12
@@ -338,12 +338,12 @@ def audit_model(
 def _no_coins(design: Design, units: Ints, kinds: Texts) -> str:
     """Say that fair coins per unit hardly decided the members of a lone target, if that is so.
 
-    A bound would reward whoever guesses the more frequent side. Of audits with fair coins 2% are taken for others.
+    A bound would reward an attacker who guesses the more frequent side. This misjudges 2% of audits with fair coins.
     """
     some = kinds != RECORD if (kinds != RECORD).any() else np.ones(len(units), dtype=bool)
     first = np.unique(units[some], return_index=True)[1]
     inside, count = int(design.members[design.targets[0]][some][first].sum()), len(first)
-    if len(design.targets) > 1 or 2 * bdtr(min(inside, count - inside), count, 0.5) >= NO_COINS:
+    if len(design.targets) > 1 or chance_of_sizes(inside, count - inside) >= NO_COINS:
         return ""
     return f"{inside} of {count} are members, which fair coins hardly give; epsilon is not bounded."
 

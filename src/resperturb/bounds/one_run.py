@@ -114,6 +114,15 @@ def check_guesses(guesses: tuple[int, int], canaries: int) -> tuple[int, int]:
     return top, bottom
 
 
+def chance_of_sizes(ins: int, outs: int) -> float:
+    """Return how probably fair coins give sizes at least as uneven as these.
+
+    >>> chance_of_sizes(1, 3)
+    0.625
+    """
+    return min(1.0, float(2 * bdtr(min(ins, outs), ins + outs, 0.5)))
+
+
 def uneven(scores: CanaryScores) -> tuple[str, ...]:
     """Say that fair coins do not give canaries of these sizes, if they do not.
 
@@ -121,7 +130,7 @@ def uneven(scores: CanaryScores) -> tuple[str, ...]:
     ()
     """
     ins, outs = scores.members.size, scores.nonmembers.size
-    if 2 * bdtr(min(ins, outs), ins + outs, 0.5) >= _IMPLAUSIBLE:
+    if chance_of_sizes(ins, outs) >= _IMPLAUSIBLE:
         return ()
     return (f"{ins} canaries in and {outs} out are not what fair coins give, so nothing is claimed.",)
 

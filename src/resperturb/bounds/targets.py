@@ -103,7 +103,7 @@ def _rate_over_targets(
     points: Sequence[TruePositiveRate], nonmembers: Sequence[int], confidence: float
 ) -> TruePositiveRate:
     rate, fpr = _mean_of([point.estimate for point in points]), points[0].fpr
-    # What a blind attack finds above a threshold that is taken from so many non-members, on average.
+    # The mean rate of a blind attack above a threshold that these non-members give.
     blind = float(np.mean([(math.floor(fpr * count + 1e-9) + 1) / (count + 1) for count in nonmembers]))
     p_value = rate.p_value(blind) if rate.scale == "plain" else max(point.p_value for point in points)
     tied = any(point.tied for point in points)

@@ -23,7 +23,7 @@ ATTACK = "rmia-online"
 # The primary endpoint, fixed for every study, and what is reported besides.
 PRIMARY, CANARY_AUC = "AUC", "canary AUC"
 RATES = (0.01, 0.001)
-# The slope of the ROC curve is taken over so many non-members more than twice those above the threshold.
+# The slope of the ROC curve spans twice the non-members above the threshold, and this number more.
 SLOPE_PLACES = 5
 # Non-members that a TPR on one kind of canary needs: with fewer, its interval is as wide as its range.
 FEWEST_CANARIES = 300

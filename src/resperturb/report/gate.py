@@ -259,10 +259,9 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
     # Not the audit's confidence alone: intervals at a low one are next to nothing, and pass anything.
     confidence = max(audit.confidence, 1 - policy.error_rate)
     counts = _counts(audit)
-    alike = Check("answers", "unknown", "did training use its rows?", found="models of different rows answer alike")
     checks = [
         *_lacking(counts, policy),
-        *([alike] if COARSE in audit.caveats else []),
+        *_alike(audit),
         *(one.check(policy.error_rate / max(looked_at, 1), confidence, policy) for one in measured),
         *_shown(audit, model.guarantee, policy),
         *_proven(audit, model.guarantee, policy),
@@ -270,6 +269,11 @@ def decide(model: "ReportedModel", policy: Policy) -> Decision:
     by_bound = policy.limits.epsilon_shown is not None or policy.limits.epsilon_proven is not None
     rate = (policy.error_rate if looked_at else 0.0) + (1 - audit.confidence if by_bound else 0.0)
     return Decision(model, policy, tuple(checks), counts, rate)
+
+
+def _alike(audit: AuditResult) -> Iterator[Check]:
+    if COARSE in audit.caveats:
+        yield Check("answers", "unknown", "did training use its rows?", found="models of different rows answer alike")
 
 
 def _counts(audit: AuditResult) -> dict[str, int]:
